@@ -1,0 +1,119 @@
+// The arithmetic of a decoder, one call a whole step's rows: the contract of ops/cpu and ops/cuda, and one of the program's two
+// virtual interfaces. No communication in it (comm/), no model (model/): a layer is about a dozen of these calls.
+//
+// Bits: a row's result depends on that row's values, its position and its sequence's KV alone; never on the other rows, their
+// number, the column range computed, the page numbers, or threads. Every implementation keeps that, and the tests compare bytes.
+// Matrices are [rows, cols] with a row stride; rows are tokens unless said otherwise. Activations have the run's dtype (f32 or
+// bf16: then results are rounded to bf16 once, at the end of the op), sums are f32. Shapes that don't fit throw Error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "records/completion.h"
+#include "records/step_batch.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// The weight of a projection, out = x W^T + bias, in the layout its Ops chose.
+struct LinearWeight {
+  int64_t n_out = 0, k = 0;  // W is [n_out, k]
+  DType dtype = DType::f32;
+  Buffer data;
+  Buffer bias;               // f32 [n_out], or empty
+};
+
+// Gives rows [begin, end) of a weight as f32 [rows.size(), k]; called in ascending order, each row once.
+using RowReader = std::function<void(Range rows, float* out)>;
+
+// One layer's KV pages. Inside a page the order is its Ops' own.
+struct KvPages {
+  std::byte* data = nullptr;  // [n_pages, page_bytes]
+  DType dtype = DType::f32;
+  int64_t n_pages = 0;
+  int64_t n_kv_heads = 0;     // of this rank
+  int64_t head_dim = 0;
+};
+
+// A StepBatch where the kernels read it.
+struct DeviceBatch {
+  const StepBatch* host = nullptr;
+  const TokenId* token_ids = nullptr;      // [n_tokens]
+  const int32_t* positions = nullptr;      // [n_tokens]
+  const int32_t* q_offsets = nullptr;      // [n_seqs + 1]
+  const int32_t* kv_lengths = nullptr;     // [n_seqs]
+  const int32_t* page_offsets = nullptr;   // [n_seqs + 1]
+  const PageId* pages = nullptr;           // [page_offsets[n_seqs]]
+};
+
+struct HeadShape {
+  int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;  // of this rank; n_heads a multiple of n_kv_heads
+  int64_t qkv_cols() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // The class of arithmetic: runs of one class give the same bits. "cpu-f32-fma", later "cuda-sm90-bf16", ...
+  virtual std::string kernel_class() const = 0;
+
+  // ---- memory ----
+  virtual Buffer allocate(size_t bytes) = 0;  // 64-byte aligned at least; contents undefined
+  virtual void upload(TensorView to, const float* from) = 0;   // from [rows, cols] on the host, rounded to the view's dtype
+  virtual void download(float* to, TensorView from) = 0;
+  virtual LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) = 0;
+  virtual size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const = 0;  // of one layer
+
+  // ---- one step ----
+  virtual DeviceBatch upload_batch(const StepBatch& batch) = 0;  // valid until the next call; `batch` must outlive it
+
+  // out [n_tokens, hidden]; table [vocab, hidden]. References take their token from the sample buffer.
+  virtual void embed(TensorView out, TensorView table, const DeviceBatch& batch) = 0;
+
+  // out = x / sqrt(mean(x^2) + eps) * weight; weight f32 [1, cols]. In bf16 the quotient is rounded before the product, as
+  // Transformers does.
+  virtual void rms_norm(TensorView out, TensorView x, TensorView weight, float eps) = 0;
+  // residual += delta (rounded to the dtype), then out = rms_norm(residual).
+  virtual void add_rms_norm(TensorView out, TensorView residual, TensorView delta, TensorView weight, float eps) = 0;
+
+  // out [rows, n_out] = x [rows, k] W^T + bias. out may be a column slab of a wider matrix, and f32 where x is bf16 (logits).
+  virtual void linear(TensorView out, TensorView x, const LinearWeight& weight) = 0;
+
+  // qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim], q heads first, then k, then v. With norm weights (f32 [1, head_dim], or
+  // null data: none) q and k heads are normalised first. Then rotated in halves (i, i + head_dim / 2) by `rope` f32
+  // [n_positions, head_dim] (cosines, then sines, of head_dim / 2 frequencies); q in place, k and v into the pages.
+  virtual void rope_store_kv(TensorView qkv, TensorView q_norm, TensorView k_norm, float eps, TensorView rope, HeadShape heads,
+                             KvPages kv, const DeviceBatch& batch) = 0;
+
+  // out [n_tokens, n_heads head_dim] from the q part of qkv over the pages. A token at position i sees positions
+  // max(0, i - window + 1) .. i of its sequence (window 0: all).
+  virtual void attention(TensorView out, TensorView qkv, HeadShape heads, KvPages kv, float scale, int32_t window,
+                         const DeviceBatch& batch) = 0;
+
+  // out [n_tokens, ffn] = silu(gate) * up; gate_up [n_tokens, 2 ffn], gate first.
+  virtual void silu_mul(TensorView out, TensorView gate_up) = 0;
+
+  // out [n_samples, hidden]: the rows of x that batch.samples name.
+  virtual void gather_sample_rows(TensorView out, TensorView x, const DeviceBatch& batch) = 0;
+
+  // ---- sampling ----
+  // logits f32 [n_samples, vocab], changed in place. Tokens go to the sample buffer by slot; their outcome waits for `collect`.
+  virtual void sample(TensorView logits, const DeviceBatch& batch) = 0;
+  // Outcomes of `step`, in order of its samples; waits for the device. Steps are collected once each, in order.
+  virtual std::vector<SampledToken> collect(int64_t step) = 0;
+};
+
+struct CpuOptions {
+  int n_threads = 1;
+  int n_slots = 256;              // of the sample buffer
+  std::string instruction_set;    // "" the best this machine has; "avx512", "avx2", "generic": for tests, the bits are equal
+};
+std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
+
+}  // namespace lockstep
