@@ -79,7 +79,9 @@ class Ops {
   // out = x / sqrt(mean(x^2) + eps) * weight; weight f32 [1, cols]. In bf16 the quotient is rounded before the product, as
   // Transformers does.
   virtual void rms_norm(TensorView out, TensorView x, TensorView weight, float eps) = 0;
-  // residual += delta (rounded to the dtype), then out = rms_norm(residual).
+  // residual += delta, rounded to the dtype.
+  virtual void add(TensorView residual, TensorView delta) = 0;
+  // add(residual, delta), then out = rms_norm(residual), with the same bits.
   virtual void add_rms_norm(TensorView out, TensorView residual, TensorView delta, TensorView weight, float eps) = 0;
 
   // out [rows, n_out] = x [rows, k] W^T + bias. out may be a column slab of a wider matrix, and f32 where x is bf16 (logits).
