@@ -1,0 +1,31 @@
+// Scheduled sequences -> StepBatch. Decides nothing and changes no sequence.
+//   BatchBuilder batch(step);  batch.add(sequence, 1);  return batch.take();
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "records/step_batch.h"
+#include "sched/sequence.h"
+
+namespace lockstep {
+
+class BatchBuilder {
+ public:
+  explicit BatchBuilder(int64_t step);
+
+  // The next n_new tokens of `sequence`, whose pages hold them already; a sample row too if no token is left after them.
+  void add(const Sequence& sequence, int64_t n_new);
+
+  int64_t n_tokens() const { return batch_.n_tokens(); }
+  int64_t n_seqs() const { return batch_.n_seqs(); }
+  StepBatch take() { return std::move(batch_); }
+
+ private:
+  StepBatch batch_;
+};
+
+// Equal batches, equal hashes: what ranks compare to know that their schedulers agree.
+uint64_t hash_of(const StepBatch& batch);
+
+}  // namespace lockstep

@@ -1,0 +1,203 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+
+SchedulerOptions checked(const SchedulerOptions& o) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // batches hold 32-bit offsets
+  const auto in_range = [kMost](int64_t value, int64_t least, const char* name) {
+    if (value < least || value > kMost) fail(ExitCode::usage, name, " is ", value, ", expected ", least, " to ", kMost);
+  };
+  in_range(o.max_batch_tokens, 1, "max_batch_tokens");
+  in_range(o.max_sequences, 1, "max_sequences");
+  in_range(o.max_model_len, 1, "max_model_len");
+  in_range(o.n_pages, 0, "n_pages");
+  in_range(o.lag, 0, "lag");
+  if (o.n_pages < pages_for(o.max_model_len))
+    fail(ExitCode::usage, "the KV pool holds ", o.n_pages, " pages (", o.n_pages * kPageSize, " tokens), one sequence of ",
+         o.max_model_len, " tokens needs ", pages_for(o.max_model_len));
+  return o;
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options) : options_(checked(options)), pool_(options.n_pages) {
+  for (auto slot = static_cast<int32_t>(options.max_sequences); slot-- > 0;) free_slots_.push_back(slot);  // slot 0 first
+}
+
+bool Scheduler::idle() const {
+  return sequences_.empty() && std::all_of(in_flight_.begin(), in_flight_.end(), [](const InFlight& f) { return f.empty; });
+}
+
+// ---- commit ----
+
+void Scheduler::commit(const StepEvents& events) {
+  check(!in_flight_.empty() && events.step == first_in_flight(), "events of step ", events.step, ", but steps ",
+        first_in_flight(), " to ", next_step_ - 1, " are in flight");
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+
+  auto next = events.sampled.begin();
+  std::vector<Sequence*> finished;
+  for (const RequestId id : step.sampled) {
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) continue;  // finished by an earlier step: one token too many
+    check(next != events.sampled.end() && next->request == id, "step ", events.step, " sampled for request ", id,
+          ", its events don't have that token next");
+    check(next->token >= 0, "request ", id, ": sampled token ", next->token);
+    Sequence& s = found->second;
+    s.tokens.push_back(next->token);
+    s.finished = next->finished;
+    check(s.finished || s.n_known() < s.n_prompt + s.max_tokens, "request ", id, " has all of its ", s.max_tokens,
+          " tokens and isn't finished");
+    if (s.finished) finished.push_back(&s);
+    ++next;
+  }
+  check(next == events.sampled.end(), "events of step ", events.step, " have a token which that step didn't sample");
+  leave(finished);
+  free_slots_.insert(free_slots_.end(), step.slots.begin(), step.slots.end());
+  for (const Request& request : events.admitted) admit(request);
+}
+
+void Scheduler::admit(const Request& request) {
+  check(request.id > last_admitted_, "request ", request.id, " admitted after ", last_admitted_);
+  const int64_t n_prompt = static_cast<int64_t>(request.prompt.size()), max_tokens = request.sampling.max_tokens;
+  check(n_prompt >= 1 && max_tokens >= 1 && n_prompt <= options_.max_model_len - max_tokens, "request ", request.id, ": ",
+        n_prompt, " prompt tokens and ", max_tokens, " to generate, max_model_len ", options_.max_model_len);
+  check(std::all_of(request.prompt.begin(), request.prompt.end(), [](TokenId t) { return t >= 0; }), "request ", request.id,
+        ": a negative token in the prompt");
+  last_admitted_ = request.id;
+  waiting_.push_back(&sequences_.try_emplace(request.id, request).first->second);
+}
+
+void Scheduler::leave(const std::vector<Sequence*>& finished) {
+  if (finished.empty()) return;
+  std::erase_if(running_, [](const Sequence* s) { return s->finished; });
+  for (Sequence* s : finished) {
+    if (s->slot >= 0)
+      free_slot(*s);
+    else  // preempted meanwhile: near the front
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), s));
+    s->drop_pages();
+    sequences_.erase(s->id);
+  }
+}
+
+// A step in flight may still write the slot; then it is held until that step is committed.
+void Scheduler::free_slot(Sequence& s) {
+  const int64_t first = first_in_flight();
+  if (s.last_sample_step >= first)
+    in_flight_[static_cast<size_t>(s.last_sample_step - first)].slots.push_back(s.slot);
+  else
+    free_slots_.push_back(s.slot);
+  s.slot = -1;
+}
+
+// ---- schedule ----
+
+StepBatch Scheduler::schedule() {
+  const int64_t n_in_flight = static_cast<int64_t>(in_flight_.size());
+  check(n_in_flight == std::min<int64_t>(next_step_, options_.lag), "step ", next_step_, " scheduled with ", n_in_flight,
+        " steps in flight, lag ", options_.lag);
+  BatchBuilder batch(next_step_);
+  in_flight_.emplace_back();
+  ++next_step_;
+
+  schedule_decodes(batch);
+  schedule_prefill(batch);
+  schedule_admissions(batch);
+
+  in_flight_.back().empty = batch.n_tokens() == 0;
+  retire_fully_sampled();
+  return batch.take();
+}
+
+// The share of one step where sequences that wait for their token take turns: their micro-batches have about equal size.
+int64_t Scheduler::micro_batch(int64_t n_sequences) const {
+  return options_.resolve_references ? n_sequences : ceil_div(n_sequences, int64_t{options_.lag} + 1);
+}
+
+void Scheduler::schedule_decodes(BatchBuilder& batch) {
+  const int64_t most = std::min(options_.max_batch_tokens, micro_batch(static_cast<int64_t>(running_.size())));
+  for (size_t i = 0; i < running_.size() && batch.n_seqs() < most; ++i) {
+    Sequence& s = *running_[i];
+    if (!s.is_decoding() || !(options_.resolve_references || s.is_committed())) continue;
+    if (s.n_computed % kPageSize == 0) {
+      while (pool_.n_free() == 0 && i + 1 < running_.size()) preempt_youngest();
+      if (pool_.n_free() == 0) break;  // the youngest itself: it waits for a page, or until an older one takes its pages
+    }
+    add(batch, s, 1);
+  }
+}
+
+bool Scheduler::has_room(const BatchBuilder& batch) const {
+  const int64_t n_live = std::min(options_.max_sequences, static_cast<int64_t>(sequences_.size()));
+  return batch.n_tokens() < options_.max_batch_tokens && batch.n_seqs() < micro_batch(n_live);
+}
+
+// The next chunk of the youngest running sequence, if it is in prefill: as much as budget and free pages allow.
+void Scheduler::schedule_prefill(BatchBuilder& batch) {
+  if (running_.empty() || !has_room(batch)) return;
+  Sequence& s = *running_.back();
+  if (s.is_decoding()) return;
+  const int64_t n_held = static_cast<int64_t>(s.pages.size()) + pool_.n_free();
+  const int64_t n_new = std::min({s.n_left(), options_.max_batch_tokens - batch.n_tokens(), n_held * kPageSize - s.n_computed});
+  if (n_new > 0) add(batch, s, n_new);
+}
+
+void Scheduler::schedule_admissions(BatchBuilder& batch) {
+  while (has_room(batch) && !waiting_.empty() && may_be_admitted(*waiting_.front())) {
+    Sequence& s = *waiting_.front();
+    waiting_.pop_front();
+    s.slot = free_slots_.back();
+    free_slots_.pop_back();
+    running_.push_back(&s);
+    schedule_prefill(batch);
+  }
+}
+
+// A preempted sequence waits for its tokens, and those behind it wait for it. The prefill must fit beside one more page
+// for each running sequence, so that it isn't thrown out again a few steps later.
+bool Scheduler::may_be_admitted(const Sequence& s) const {
+  if (free_slots_.empty() || !s.is_committed()) return false;
+  if (running_.empty()) return true;
+  return running_.back()->is_decoding() && pages_for(s.length()) + static_cast<int64_t>(running_.size()) <= pool_.n_free();
+}
+
+void Scheduler::add(BatchBuilder& batch, Sequence& s, int64_t n_new) {
+  while (static_cast<int64_t>(s.pages.size()) < pages_for(s.n_computed + n_new)) s.pages.push_back(pool_.allocate());
+  batch.add(s, n_new);
+  s.n_computed += n_new;
+  if (s.n_left() > 0) return;
+  in_flight_.back().sampled.push_back(s.id);
+  s.last_sample_step = next_step_ - 1;
+  ++s.n_sampled;
+}
+
+// A sequence whose last sample is scheduled keeps its slot until that is committed. Its pages may go at once: whoever gets
+// them writes them in a later step.
+void Scheduler::retire_fully_sampled() {
+  for (Sequence* s : running_)
+    if (s->is_fully_sampled()) s->drop_pages();
+  std::erase_if(running_, [](const Sequence* s) { return s->is_fully_sampled(); });
+}
+
+void Scheduler::preempt_youngest() {
+  Sequence& s = *running_.back();
+  running_.pop_back();
+  free_slot(s);
+  s.drop_pages();
+  s.n_computed = 0;
+  waiting_.push_front(&s);
+  ++n_preempted_;
+}
+
+}  // namespace lockstep

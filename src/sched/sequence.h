@@ -1,0 +1,60 @@
+// One request in flight: its tokens, how far they are computed and sampled, and where its KV lies. Plain state: the
+// scheduler changes it, the batch builder reads it.
+//
+//   tokens    p p p p p p p p g g .      8 prompt tokens, 2 generated and committed, 1 sampled but not yet known here
+//   length() = 11 = n_prompt + n_sampled;  n_computed = 10: the next step computes the last token and samples the next
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "records/request.h"
+#include "records/step_batch.h"
+#include "sched/page_pool.h"
+
+namespace lockstep {
+
+struct Sequence {
+  explicit Sequence(const Request& request)
+      : id(request.id),
+        n_prompt(static_cast<int64_t>(request.prompt.size())),
+        max_tokens(request.sampling.max_tokens),
+        tokens(request.prompt) {
+    const SamplingParams& p = request.sampling;
+    sampling = {.request = id,
+                .draw_key = request.draw_key,
+                .temperature = p.temperature,
+                .top_p = p.top_p,
+                .top_k = p.top_k,
+                .min_p = p.min_p,
+                .n_logprobs = p.n_logprobs};
+  }
+
+  RequestId id = 0;
+  int64_t n_prompt = 0;
+  int64_t max_tokens = 0;
+  SampleRow sampling;           // what its sample rows have in common
+  std::vector<TokenId> tokens;  // [n_known()]  prompt, then the generated tokens that were committed
+
+  int64_t n_sampled = 0;       // samples scheduled so far, committed or not: the position of the next one
+  int64_t n_computed = 0;      // tokens whose KV the pages hold once the scheduled steps have run
+  std::vector<PageRef> pages;  // [pages_for(n_computed)]  none once the last sample is scheduled
+  int32_t slot = -1;           // of the sample buffer; -1 while waiting
+  int64_t last_sample_step = -1;
+  bool finished = false;  // and about to leave
+
+  void drop_pages() {  // the last first, so that the pool hands them out again in their old order
+    while (!pages.empty()) pages.pop_back();
+  }
+
+  int64_t n_known() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t length() const { return n_prompt + n_sampled; }
+  int64_t n_left() const { return length() - n_computed; }             // to compute before the next sample
+  bool is_decoding() const { return n_sampled > 0 && n_left() == 1; }  // else prompt, or history after a preemption
+  bool is_committed() const { return n_known() == length(); }          // no sampled token is still unknown
+  bool is_fully_sampled() const { return n_sampled == max_tokens; }    // nothing more to compute
+};
+
+}  // namespace lockstep
