@@ -1,0 +1,98 @@
+// One block a row, so that a row's bits depend on the row alone: each thread sums the 8-element pieces t, t + 256, t + 512, ... in
+// order, then a fixed tree adds the threads. The row stays in registers between the two passes.
+// Bytes: 2 n_cols read and 2 written a row (add: 4 read, 4 written); a few flops an element, so memory decides.
+#include "kernels/rms_norm.h"
+
+#include <cassert>
+
+namespace lockstep::kernels {
+
+// ---- kernels ----
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMaxPieces = 8;  // of 8 elements a thread: rows of up to 16384 columns
+
+struct alignas(16) Piece {
+  __nv_bfloat162 pair[4];
+};
+
+__device__ float block_sum(float value) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
+  __shared__ float warps[kThreads / 32];
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int w = 0; w < kThreads / 32; ++w) sum += warps[w];
+  return sum;
+}
+
+template <bool kAdd>
+__global__ void __launch_bounds__(kThreads)
+    norm_rows(__nv_bfloat16* out, int out_stride, __nv_bfloat16* x, int x_stride, const __nv_bfloat16* delta, int delta_stride,
+              const float* weight, int n_cols, float eps) {
+  const size_t row = blockIdx.x;
+  const int n_pieces = n_cols / 8;
+  auto* x_row = reinterpret_cast<Piece*>(x + row * x_stride);
+  float2 values[kMaxPieces][4];
+  float sum = 0;
+#pragma unroll
+  for (int p = 0; p < kMaxPieces; ++p) {
+    const int i = static_cast<int>(threadIdx.x) + p * kThreads;
+    if (i >= n_pieces) break;
+    Piece piece = x_row[i];
+    if constexpr (kAdd) {
+      const Piece d = reinterpret_cast<const Piece*>(delta + row * delta_stride)[i];
+      for (int j = 0; j < 4; ++j) {
+        const float2 a = __bfloat1622float2(piece.pair[j]), b = __bfloat1622float2(d.pair[j]);
+        piece.pair[j] = __floats2bfloat162_rn(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y));
+      }
+      x_row[i] = piece;
+    }
+    for (int j = 0; j < 4; ++j) {
+      values[p][j] = __bfloat1622float2(piece.pair[j]);
+      sum = __fmaf_rn(values[p][j].x, values[p][j].x, sum);
+      sum = __fmaf_rn(values[p][j].y, values[p][j].y, sum);
+    }
+  }
+  const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(block_sum(sum), static_cast<float>(n_cols)), eps)));
+  auto* out_row = reinterpret_cast<Piece*>(out + row * out_stride);
+#pragma unroll
+  for (int p = 0; p < kMaxPieces; ++p) {
+    const int i = static_cast<int>(threadIdx.x) + p * kThreads;
+    if (i >= n_pieces) break;
+    const auto* w = reinterpret_cast<const float2*>(weight) + i * 4;
+    Piece piece;
+    for (int j = 0; j < 4; ++j) {
+      const float2 unit = __bfloat1622float2(
+          __floats2bfloat162_rn(__fmul_rn(values[p][j].x, scale), __fmul_rn(values[p][j].y, scale)));
+      piece.pair[j] = __floats2bfloat162_rn(__fmul_rn(unit.x, w[j].x), __fmul_rn(unit.y, w[j].y));
+    }
+    out_row[i] = piece;
+  }
+}
+
+}  // namespace
+
+// ---- launchers ----
+
+cudaError_t rms_norm(__nv_bfloat16* out, int out_stride, const __nv_bfloat16* x, int x_stride, const float* weight, int n_rows,
+                     int n_cols, float eps, cudaStream_t stream) {
+  assert(n_cols % 8 == 0 && n_cols <= 8 * kMaxPieces * kThreads && out_stride % 8 == 0 && x_stride % 8 == 0);
+  if (n_rows == 0) return cudaSuccess;
+  norm_rows<false><<<n_rows, kThreads, 0, stream>>>(out, out_stride, const_cast<__nv_bfloat16*>(x), x_stride, nullptr, 0, weight,
+                                                    n_cols, eps);
+  return cudaGetLastError();
+}
+
+cudaError_t add_rms_norm(__nv_bfloat16* out, int out_stride, __nv_bfloat16* residual, int residual_stride, const __nv_bfloat16* delta,
+                         int delta_stride, const float* weight, int n_rows, int n_cols, float eps, cudaStream_t stream) {
+  assert(n_cols % 8 == 0 && n_cols <= 8 * kMaxPieces * kThreads && residual_stride % 8 == 0 && delta_stride % 8 == 0);
+  if (n_rows == 0) return cudaSuccess;
+  norm_rows<true><<<n_rows, kThreads, 0, stream>>>(out, out_stride, residual, residual_stride, delta, delta_stride, weight, n_cols,
+                                                   eps);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep::kernels

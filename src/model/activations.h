@@ -1,0 +1,34 @@
+// The matrices a step writes, taken once for the largest step: [max_batch_tokens, ...]. Read through the views of a step.
+#pragma once
+
+#include <cstdint>
+
+#include "checkpoint/model_config.h"
+#include "model/shard.h"
+#include "ops/ops.h"
+
+namespace lockstep {
+
+class Activations {
+ public:
+  Activations(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_tokens, int64_t max_samples, Ops& ops);
+
+  // Views of the first n rows.
+  struct Step {
+    TensorView residual, normed, delta;  // [n_tokens, hidden]
+    TensorView qkv;                      // [n_tokens, (n_heads_local + 2 n_kv_local) head_dim]
+    TensorView attn;                     // [n_tokens, n_heads head_dim], all ranks' columns
+    TensorView gate_up;                  // [n_tokens, 2 ffn_local]
+    TensorView act;                      // [n_tokens, ffn], all ranks' columns
+    TensorView last, last_delta;         // [n_samples, hidden]: the rows that get logits
+    TensorView logits;                   // [n_samples, vocab] f32
+  };
+  Step of(int64_t n_tokens, int64_t n_samples) const;
+  size_t bytes() const;
+
+ private:
+  Buffer buffers_[10];
+  Step all_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// Which part of the model a rank holds: layers by pipeline stage, output columns of every projection by tensor rank.
+// Heads are divided in whole kv groups (9 heads in 3 groups over 2 ranks: 6 + 3), the rest column by column, unevenly where it
+// must be. Each dot product is done whole by one rank, so no sum depends on the number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "mesh/mesh.h"
+#include "ops/ops.h"
+
+namespace lockstep {
+
+inline constexpr int64_t kVocabChunk = 256;  // vocabulary shards end on chunk borders
+
+struct Shard {
+  Place place;
+  Range layers;                  // of this stage
+  bool first_stage = false, last_stage = false;
+  int64_t vocab = 0;             // ids that can be sampled: the tokenizer's, where the model's rows are padded beyond them
+
+  // [tp]: columns of each tensor rank, in the units of the gathered matrix.
+  std::vector<Range> kv_heads;   // of n_kv_heads
+  std::vector<Range> attn_cols;  // of n_heads * head_dim
+  std::vector<Range> hidden_cols;
+  std::vector<Range> ffn_cols;
+  std::vector<Range> vocab_cols;
+
+  HeadShape heads;               // of this rank
+  Range q_rows, kv_rows;         // of this rank in q_proj, and in k_proj and v_proj
+
+  Range mine(const std::vector<Range>& of_all) const { return of_all[place.tp]; }
+};
+
+// Throws Error (usage) with the numbers if the model can't be laid out so: more tensor ranks than kv heads, more stages than layers.
+Shard make_shard(const ModelConfig& config, const Mesh& mesh, const Place& place, int64_t vocab);
+
+}  // namespace lockstep

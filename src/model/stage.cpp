@@ -1,0 +1,74 @@
+#include "model/stage.h"
+
+#include "model/layer.h"
+
+namespace lockstep {
+
+Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica)
+    : config_(checkpoint.config()),
+      options_(options),
+      shard_(make_shard(config_, options.mesh, options.place, options.vocab)),
+      ops_(ops),
+      tp_(tp),
+      replica_(replica),
+      weights_(load_weights(checkpoint, shard_, options.dtype, options.max_model_len, ops)),
+      activations_(config_, shard_, options.dtype, options.max_batch_tokens, options.max_sequences, ops) {}
+
+size_t Stage::page_bytes() const {
+  return shard_.layers.size() * ops_.kv_page_bytes(options_.dtype, shard_.heads.n_kv_heads, config_.head_dim);
+}
+
+void Stage::allocate_kv(int64_t n_pages) {
+  n_pages_ = n_pages;
+  kv_ = ops_.allocate(n_pages * page_bytes());
+}
+
+KvPages Stage::kv_of(size_t local_layer) const {
+  const size_t layer_bytes = kv_.bytes() / shard_.layers.size();
+  return {.data = kv_.data() + local_layer * layer_bytes,
+          .dtype = options_.dtype,
+          .n_pages = n_pages_,
+          .n_kv_heads = shard_.heads.n_kv_heads,
+          .head_dim = config_.head_dim};
+}
+
+int Stage::peer(int pp_index) const { return pp_index * options_.mesh.tp + shard_.place.tp; }
+
+void Stage::forward(const StepBatch& step) {
+  if (step.n_tokens() == 0) return;
+  const DeviceBatch batch = ops_.upload_batch(step);
+  const Activations::Step a = activations_.of(step.n_tokens(), shard_.last_stage ? step.samples.size() : 0);
+  if (shard_.first_stage)
+    ops_.embed(a.residual, weights_.embedding_view, batch);
+  else
+    replica_.recv(a.residual, peer(shard_.place.pp - 1));
+
+  layers(a, batch);
+
+  if (shard_.last_stage) {
+    sample(a, batch);
+  } else {
+    ops_.add(a.residual, a.delta);
+    replica_.send(a.residual, peer(shard_.place.pp + 1));
+  }
+}
+
+void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
+  const LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_};
+  for (size_t i = 0; i < weights_.layers.size(); ++i)
+    run_layer(context, weights_.layers[i], a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
+}
+
+// Logits only for the rows that need them; every tensor rank samples the same token from the same gathered row.
+void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
+  if (batch.host->samples.empty()) return;
+  ops_.gather_sample_rows(a.last, a.residual, batch);
+  ops_.gather_sample_rows(a.last_delta, a.delta, batch);
+  const TensorView normed = a.normed.top(a.last.rows);
+  ops_.add_rms_norm(normed, a.last, a.last_delta, weights_.final_norm.view, config_.rms_eps);
+  ops_.linear(a.logits.columns(shard_.mine(shard_.vocab_cols)), normed, weights_.lm_head);
+  tp_.all_gather(a.logits, shard_.vocab_cols);
+  ops_.sample(a.logits, batch);
+}
+
+}  // namespace lockstep

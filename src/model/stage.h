@@ -1,0 +1,65 @@
+// One pipeline stage of one replica on one rank: embed or receive, its layers, then norm, head and sampling, or send.
+//   Stage stage(...); stage.forward(batch); auto tokens = stage.collect(batch.step);   // the last stage only collects
+// Not for: deciding what runs (sched/), who answers (engine/).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/communicator.h"
+#include "mesh/mesh.h"
+#include "model/activations.h"
+#include "model/shard.h"
+#include "model/weights.h"
+#include "ops/ops.h"
+#include "records/completion.h"
+#include "records/step_batch.h"
+
+namespace lockstep {
+
+struct StageOptions {
+  Mesh mesh;
+  Place place;
+  DType dtype = DType::f32;
+  int64_t vocab = 0;              // ids that may be sampled
+  int64_t max_model_len = 0;
+  int64_t max_batch_tokens = 0;
+  int64_t max_sequences = 0;
+};
+
+class Stage {
+ public:
+  // Reads this rank's weights. tp: the ranks of this stage; replica: all ranks of the replica, stage by stage.
+  Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica);
+
+  size_t page_bytes() const;              // of one KV page over this rank's layers
+  void allocate_kv(int64_t n_pages);      // once, before the first step
+
+  // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.
+  void forward(const StepBatch& batch);
+  std::vector<SampledToken> collect(int64_t step) { return ops_.collect(step); }
+
+  size_t weight_bytes() const { return weights_.bytes; }
+  size_t activation_bytes() const { return activations_.bytes(); }
+  double comm_s = 0;                      // seconds in communication since the start
+
+ private:
+  void layers(const Activations::Step& a, const DeviceBatch& batch);
+  void sample(const Activations::Step& a, const DeviceBatch& batch);
+  KvPages kv_of(size_t local_layer) const;
+  int peer(int pp_index) const;           // of the same tensor index, as a rank of the replica
+
+  const ModelConfig& config_;
+  StageOptions options_;
+  Shard shard_;
+  Ops& ops_;
+  Communicator& tp_;
+  Communicator& replica_;
+  Weights weights_;
+  Activations activations_;
+  Buffer kv_;                             // [n_layers_local, n_pages, page_bytes of one layer]
+  int64_t n_pages_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include "model/weights.h"
+
+#include <string>
+
+#include "model/rope.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Part {  // rows of one tensor of the checkpoint
+  std::string name;
+  Range rows;
+};
+
+// Reads the parts one below the other as if they were one matrix.
+RowReader stacked(const Checkpoint& checkpoint, std::vector<Part> parts, int64_t cols) {
+  return [&checkpoint, parts = std::move(parts), cols](Range rows, float* out) {
+    int64_t first = 0;  // row of the stack where the part begins
+    for (const Part& part : parts) {
+      const Range wanted{std::max(rows.begin, first) - first, std::min(rows.end, first + part.rows.size()) - first};
+      if (wanted.size() > 0) {
+        checkpoint.read_rows(part.name, {part.rows.begin + wanted.begin, part.rows.begin + wanted.end}, out);
+        out += wanted.size() * cols;
+      }
+      first += part.rows.size();
+    }
+  };
+}
+
+class Loader {
+ public:
+  Loader(const Checkpoint& checkpoint, const Shard& shard, DType dtype, Ops& ops)
+      : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), dtype_(dtype), ops_(ops) {}
+
+  size_t bytes = 0;
+
+  Vector vector(const std::vector<float>& values, int64_t rows, int64_t cols) {
+    Vector v{ops_.allocate(values.size() * sizeof(float)), {}};
+    v.view = v.data.matrix(DType::f32, rows, cols);
+    ops_.upload(v.view, values.data());
+    bytes += v.data.bytes();
+    return v;
+  }
+
+  Vector vector(const std::string& name) {
+    std::vector<float> values(checkpoint_.shape(name).second);
+    checkpoint_.read_rows(name, {0, 1}, values.data());
+    return vector(values, 1, static_cast<int64_t>(values.size()));
+  }
+
+  LinearWeight linear(const std::vector<Part>& parts, int64_t k, bool with_bias = false) {
+    int64_t n_out = 0;
+    for (const Part& part : parts) n_out += part.rows.size();
+    std::vector<Part> weights, biases;
+    for (const Part& part : parts) weights.push_back({part.name + ".weight", part.rows});
+    LinearWeight weight = ops_.load_linear(n_out, k, dtype_, stacked(checkpoint_, std::move(weights), k));
+    if (with_bias) weight.bias = bias(parts, n_out);
+    bytes += weight.data.bytes() + weight.bias.bytes();
+    return weight;
+  }
+
+  LayerWeights layer(int64_t i) {
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    const int64_t hidden = config_.hidden;
+    const Range hidden_rows = shard_.mine(shard_.hidden_cols), ffn_rows = shard_.mine(shard_.ffn_cols);
+    LayerWeights w;
+    w.attn_norm = vector(prefix + "input_layernorm.weight");
+    w.ffn_norm = vector(prefix + "post_attention_layernorm.weight");
+    if (config_.qk_norm) {
+      w.q_norm = vector(prefix + "self_attn.q_norm.weight");
+      w.k_norm = vector(prefix + "self_attn.k_norm.weight");
+    }
+    w.qkv = linear({{prefix + "self_attn.q_proj", shard_.q_rows},
+                    {prefix + "self_attn.k_proj", shard_.kv_rows},
+                    {prefix + "self_attn.v_proj", shard_.kv_rows}},
+                   hidden, config_.qkv_bias);
+    w.o = linear({{prefix + "self_attn.o_proj", hidden_rows}}, config_.n_heads * config_.head_dim, config_.o_bias);
+    w.gate_up = linear({{prefix + "mlp.gate_proj", ffn_rows}, {prefix + "mlp.up_proj", ffn_rows}}, hidden, config_.mlp_bias);
+    w.down = linear({{prefix + "mlp.down_proj", hidden_rows}}, config_.ffn, config_.mlp_bias);
+    return w;
+  }
+
+  // The embedding table, in blocks of rows so that its f32 form never stands in memory whole.
+  Buffer embedding(TensorView* view) {
+    constexpr int64_t kBlockRows = 1024;
+    const int64_t cols = config_.hidden;
+    Buffer table = ops_.allocate(shard_.vocab * cols * size_of(dtype_));
+    *view = table.matrix(dtype_, shard_.vocab, cols);
+    std::vector<float> block(kBlockRows * cols);
+    for (int64_t row = 0; row < shard_.vocab; row += kBlockRows) {
+      const int64_t n = std::min(kBlockRows, shard_.vocab - row);
+      checkpoint_.read_rows("model.embed_tokens.weight", {row, row + n}, block.data());
+      ops_.upload({reinterpret_cast<std::byte*>(view->row<std::byte>(0)) + row * cols * static_cast<int64_t>(size_of(dtype_)),
+                   dtype_, n, cols, cols},
+                  block.data());
+    }
+    bytes += table.bytes();
+    return table;
+  }
+
+ private:
+  Buffer bias(const std::vector<Part>& parts, int64_t n_out) {
+    std::vector<float> values;
+    for (const Part& part : parts) {
+      std::vector<float> whole(checkpoint_.shape(part.name + ".bias").second);
+      checkpoint_.read_rows(part.name + ".bias", {0, 1}, whole.data());
+      values.insert(values.end(), whole.begin() + part.rows.begin, whole.begin() + part.rows.end);
+    }
+    Buffer buffer = ops_.allocate(n_out * sizeof(float));
+    ops_.upload(buffer.matrix(DType::f32, 1, n_out), values.data());
+    return buffer;
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelConfig& config_;
+  const Shard& shard_;
+  DType dtype_;
+  Ops& ops_;
+};
+
+}  // namespace
+
+Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops) {
+  const ModelConfig& config = checkpoint.config();
+  Loader loader(checkpoint, shard, dtype, ops);
+  Weights w;
+  w.rope = loader.vector(rope_table(config.rope, config.head_dim, max_model_len), max_model_len, config.head_dim);
+  if (shard.first_stage) w.embedding = loader.embedding(&w.embedding_view);
+  for (int64_t i = shard.layers.begin; i < shard.layers.end; ++i) w.layers.push_back(loader.layer(i));
+  if (shard.last_stage) {
+    w.final_norm = loader.vector("model.norm.weight");
+    const std::string head = config.tied_embeddings ? "model.embed_tokens" : "lm_head";
+    w.lm_head = loader.linear({{head, shard.mine(shard.vocab_cols)}}, config.hidden);
+  }
+  w.bytes = loader.bytes;
+  return w;
+}
+
+}  // namespace lockstep

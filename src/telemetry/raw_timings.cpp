@@ -1,0 +1,176 @@
+#include "telemetry/raw_timings.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/hash.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kFlushBytes = 64 << 10;
+constexpr uint32_t kMaxPayload = 1 << 20;
+
+enum class Kind : uint8_t { request, step, phase };
+
+fs::path directory_of(const std::string& out_dir) { return fs::path(out_dir) / "journal" / "timings"; }
+
+std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+RequestTiming get_request_timing(ByteReader& r) {
+  RequestTiming t;
+  t.line = r.get<int64_t>();
+  t.custom_id = r.get_string();
+  t.attempt = r.get<int32_t>();
+  t.replica = r.get<int32_t>();
+  t.admitted_s = r.get<double>();
+  t.first_token_s = r.get<double>();
+  t.done_s = r.get<double>();
+  t.n_prompt = r.get<int32_t>();
+  t.n_cached = r.get<int32_t>();
+  t.n_generated = r.get<int32_t>();
+  t.finish_reason = r.get_string();
+  return t;
+}
+
+// Whole records of one file, up to the first torn one.
+bool read_file(const fs::path& path, int attempt, int rank, Timings& timings) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::byte> payload;
+  for (;;) {
+    uint32_t head[2];  // length, CRC of the payload
+    if (!file.read(reinterpret_cast<char*>(head), sizeof head)) return file.gcount() == 0;
+    if (head[0] > kMaxPayload) return false;
+    payload.resize(head[0]);
+    if (!file.read(reinterpret_cast<char*>(payload.data()), head[0])) return false;
+    if (crc32c(as_text(payload)) != head[1]) return false;
+    ByteReader r(payload);
+    switch (r.get<Kind>()) {
+      case Kind::request: timings.requests.push_back(get_request_timing(r)); break;
+      case Kind::step: timings.steps[rank].push_back({attempt, r.get<StepTiming>()}); break;
+      case Kind::phase: {
+        const auto seconds = r.get<double>();
+        timings.phases.push_back({attempt, rank, {r.get_string(), seconds}});
+        break;
+      }
+      default: return false;
+    }
+  }
+}
+
+}  // namespace
+
+RawTimings::RawTimings(const std::string& out_dir, int64_t epoch, int rank) {
+  std::error_code ignored;
+  fs::create_directories(directory_of(out_dir), ignored);
+  char name[64];
+  std::snprintf(name, sizeof name, "e%04lld-r%04d.bin", static_cast<long long>(epoch), rank);
+  path_ = directory_of(out_dir) / name;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) spdlog::warn("{}: {}; the timings of this rank are lost", path_, std::strerror(errno));
+}
+
+RawTimings::~RawTimings() {
+  flush();
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void RawTimings::add(const RequestTiming& t) {
+  ByteWriter w;
+  w.put(Kind::request);
+  w.put(t.line);
+  w.put_string(t.custom_id);
+  w.put(t.attempt);
+  w.put(t.replica);
+  w.put(t.admitted_s);
+  w.put(t.first_token_s);
+  w.put(t.done_s);
+  w.put(t.n_prompt);
+  w.put(t.n_cached);
+  w.put(t.n_generated);
+  w.put_string(t.finish_reason);
+  append(w.bytes());
+}
+
+void RawTimings::add(const StepTiming& t) {
+  ByteWriter w;
+  w.put(Kind::step);
+  w.put(t);
+  append(w.bytes());
+}
+
+void RawTimings::add(const PhaseTiming& t) {
+  ByteWriter w;
+  w.put(Kind::phase);
+  w.put(t.seconds);
+  w.put_string(t.name);
+  append(w.bytes());
+  flush();
+}
+
+void RawTimings::append(std::span<const std::byte> payload) {
+  if (payload.size() > kMaxPayload) return;
+  const uint32_t head[2] = {static_cast<uint32_t>(payload.size()), crc32c(as_text(payload))};
+  const auto* p = reinterpret_cast<const std::byte*>(head);
+  buffer_.insert(buffer_.end(), p, p + sizeof head);
+  buffer_.insert(buffer_.end(), payload.begin(), payload.end());
+  if (buffer_.size() >= kFlushBytes) flush();
+}
+
+void RawTimings::flush() {
+  size_t at = 0;
+  while (fd_ >= 0 && at < buffer_.size()) {
+    const ssize_t n = ::write(fd_, buffer_.data() + at, buffer_.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      spdlog::warn("{}: {}; no further timings of this rank", path_, std::strerror(errno));
+      ::close(fd_);
+      fd_ = -1;
+      break;
+    }
+    at += static_cast<size_t>(n);
+  }
+  buffer_.clear();
+}
+
+Timings read_timings(const std::string& out_dir) {
+  Timings timings;
+  std::error_code ignored;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory_of(out_dir), ignored)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& path : files) {
+    int attempt, rank;
+    if (std::sscanf(path.filename().c_str(), "e%d-r%d.bin", &attempt, &rank) != 2) continue;
+    try {
+      if (!read_file(path, attempt, rank, timings)) ++timings.n_damaged;
+    } catch (const Error&) {  // a payload of another version
+      ++timings.n_damaged;
+    }
+  }
+  // A line that was run again (its record was not committed when a run was killed) counts with its last attempt.
+  auto& rows = timings.requests;
+  std::stable_sort(rows.begin(), rows.end(), [](const RequestTiming& a, const RequestTiming& b) {
+    return a.line != b.line ? a.line < b.line : a.attempt > b.attempt;
+  });
+  rows.erase(std::unique(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.line == b.line; }), rows.end());
+  return timings;
+}
+
+void remove_timings(const std::string& out_dir) {
+  std::error_code ignored;
+  fs::remove_all(directory_of(out_dir), ignored);
+}
+
+}  // namespace lockstep
