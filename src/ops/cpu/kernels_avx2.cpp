@@ -1,0 +1,3 @@
+// See kernels.h; the compiler's flags for this file are set in CMakeLists.txt.
+#define LOCKSTEP_ISA 1
+#include "ops/cpu/kernels_all.inc"
