@@ -153,23 +153,22 @@ void Scheduler::schedule_prefill(BatchBuilder& batch) {
   if (n_new > 0) add(batch, s, n_new);
 }
 
+// In order of ids. A preempted sequence waits for its tokens, and those behind it wait for it. A prefill must fit beside one
+// more page for each running sequence that may grow, so that it isn't thrown out again a few steps later. (A prefill before
+// it that isn't complete has used up the budget or the pages, so that one sequence at most is in prefill.)
 void Scheduler::schedule_admissions(BatchBuilder& batch) {
-  while (has_room(batch) && !waiting_.empty() && may_be_admitted(*waiting_.front())) {
+  if (waiting_.empty() || free_slots_.empty() || !has_room(batch)) return;
+  int64_t n_reserved = std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->may_grow(); });
+  while (!waiting_.empty() && !free_slots_.empty() && has_room(batch)) {
     Sequence& s = *waiting_.front();
+    if (!s.is_committed() || pages_for(s.length()) + n_reserved > pool_.n_free()) return;
     waiting_.pop_front();
     s.slot = free_slots_.back();
     free_slots_.pop_back();
     running_.push_back(&s);
     schedule_prefill(batch);
+    n_reserved += s.may_grow();
   }
-}
-
-// A preempted sequence waits for its tokens, and those behind it wait for it. The prefill must fit beside one more page
-// for each running sequence, so that it isn't thrown out again a few steps later.
-bool Scheduler::may_be_admitted(const Sequence& s) const {
-  if (free_slots_.empty() || !s.is_committed()) return false;
-  if (running_.empty()) return true;
-  return running_.back()->is_decoding() && pages_for(s.length()) + static_cast<int64_t>(running_.size()) <= pool_.n_free();
 }
 
 void Scheduler::add(BatchBuilder& batch, Sequence& s, int64_t n_new) {

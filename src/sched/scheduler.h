@@ -83,7 +83,6 @@ class Scheduler {
   void schedule_decodes(BatchBuilder& batch);
   void schedule_prefill(BatchBuilder& batch);
   void schedule_admissions(BatchBuilder& batch);
-  bool may_be_admitted(const Sequence& sequence) const;
   bool has_room(const BatchBuilder& batch) const;
   void add(BatchBuilder& batch, Sequence& sequence, int64_t n_new);
   void retire_fully_sampled();

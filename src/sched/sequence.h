@@ -55,6 +55,7 @@ struct Sequence {
   bool is_decoding() const { return n_sampled > 0 && n_left() == 1; }  // else prompt, or history after a preemption
   bool is_committed() const { return n_known() == length(); }          // no sampled token is still unknown
   bool is_fully_sampled() const { return n_sampled == max_tokens; }    // nothing more to compute
+  bool may_grow() const { return pages_for(n_prompt + max_tokens - 1) > static_cast<int64_t>(pages.size()); }
 };
 
 }  // namespace lockstep

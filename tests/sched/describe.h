@@ -11,6 +11,7 @@
 
 #include "records/step_batch.h"
 #include "records/step_events.h"
+#include "sched/scheduler.h"
 
 namespace lockstep {
 
@@ -36,6 +37,13 @@ inline std::string describe(const StepBatch& b) {
   }
   if (sample != b.samples.size()) text << " and samples that fit no sequence";
   return text.str();
+}
+
+// Schedules the next step.
+inline std::string step(Scheduler& s) {
+  std::string text = describe(s.schedule());
+  s.check_integrity();
+  return text;
 }
 
 // Prompt tokens 100 id, 100 id + 1, ...: request 1 with 3 tokens is 100 101 102.
