@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -97,10 +97,9 @@ std::string shape_text(const TensorSpec& spec) {
 }
 
 std::string list_names(const std::vector<std::string>& names, const std::string& what) {
-  constexpr size_t kShown = 5, kMaxShownBytes = 120;
+  constexpr size_t kShown = 5;
   std::string text = concat(names.size(), " ", what, ": ");
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    text += (i ? ", " : "") + lossy_utf8(names[i].substr(0, kMaxShownBytes));
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + printable(names[i]);
   return names.size() > kShown ? text + ", ..." : text;
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -68,10 +68,6 @@ const GgmlType* find_type(uint32_t number) {
     if (type.number == number) return &type;
   }
   return nullptr;
-}
-
-std::string shown(std::string_view text) {
-  return concat('\'', lossy_utf8(text.substr(0, 120)), text.size() > 120 ? "...'" : "'");
 }
 
 // Reads a file from its start, in blocks; each request is checked against what is left.
@@ -149,7 +145,7 @@ int64_t get_integer(Cursor& in, uint32_t type, const std::string& key) {
       return in.get<int64_t>();
     default: {
       const auto value = in.get<uint64_t>();
-      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) in.fault(shown(key), " is ", value);
+      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) in.fault(in_quotes(key), " is ", value);
       return static_cast<int64_t>(value);
     }
   }
@@ -157,7 +153,7 @@ int64_t get_integer(Cursor& in, uint32_t type, const std::string& key) {
 
 bool get_boolean(Cursor& in, const std::string& key) {
   const auto value = in.get<uint8_t>();
-  if (value > 1) in.fault(shown(key), ": a boolean of ", int{value});
+  if (value > 1) in.fault(in_quotes(key), ": a boolean of ", int{value});
   return value == 1;
 }
 
@@ -172,7 +168,7 @@ GgufValue get_array(uint64_t n, Get&& get) {
 }
 
 GgufValue get_value(Cursor& in, uint32_t type, const std::string& key) {
-  if (type >= n_value_types) in.fault(shown(key), " has the unknown type ", type);
+  if (type >= n_value_types) in.fault(in_quotes(key), " has the unknown type ", type);
   if (type == f32 || type == f64) return get_float(in, type);
   if (type == boolean) return get_boolean(in, key);
   if (type == string) return in.get_string(kMaxStringBytes, "a string");
@@ -180,8 +176,8 @@ GgufValue get_value(Cursor& in, uint32_t type, const std::string& key) {
 
   const auto element = in.get<uint32_t>();
   const auto n = in.get<uint64_t>();
-  if (element >= n_value_types || element == array) in.fault(shown(key), " is an array of the unsupported type ", element);
-  if (n > kMaxArray || n > in.left() / kMinBytes[element]) in.fault(shown(key), " is an array of ", n, " values");
+  if (element >= n_value_types || element == array) in.fault(in_quotes(key), " is an array of the unsupported type ", element);
+  if (n > kMaxArray || n > in.left() / kMinBytes[element]) in.fault(in_quotes(key), " is an array of ", n, " values");
   if (element == f32 || element == f64) return get_array<double>(n, [&] { return get_float(in, element); });
   if (element == boolean) return get_array<bool>(n, [&] { return get_boolean(in, key); });
   if (element == string) return get_array<std::string>(n, [&] { return in.get_string(kMaxStringBytes, "a string"); });
@@ -192,7 +188,7 @@ GgufTensor get_tensor_info(Cursor& in) {
   GgufTensor tensor;
   tensor.name = in.get_string(kMaxKeyBytes, "a tensor name");
   const auto n_dims = in.get<uint32_t>();
-  if (n_dims < 1 || n_dims > 4) in.fault("tensor ", shown(tensor.name), " has ", n_dims, " dimensions");
+  if (n_dims < 1 || n_dims > 4) in.fault("tensor ", in_quotes(tensor.name), " has ", n_dims, " dimensions");
   tensor.shape.resize(n_dims);
   for (uint32_t i = 0; i < n_dims; ++i)
     tensor.shape[n_dims - 1 - i] = get_integer(in, u64, tensor.name);  // fastest first in the file
@@ -204,17 +200,17 @@ GgufTensor get_tensor_info(Cursor& in) {
 
 uint64_t tensor_bytes(const Cursor& in, const GgufTensor& tensor) {
   const GgmlType* type = find_type(tensor.type);
-  if (!type) in.fault("tensor ", shown(tensor.name), " has the unknown type ", tensor.type, "; ", kGgufSupported);
+  if (!type) in.fault("tensor ", in_quotes(tensor.name), " has the unknown type ", tensor.type, "; ", kGgufSupported);
   uint64_t values = 1, bytes = 0;
   for (const int64_t n : tensor.shape) {
     if (n < 0 || __builtin_mul_overflow(values, static_cast<uint64_t>(n), &values))
-      in.fault("tensor ", shown(tensor.name), " is too large");
+      in.fault("tensor ", in_quotes(tensor.name), " is too large");
   }
   if (static_cast<uint64_t>(tensor.shape.back()) % type->values != 0) {
-    in.fault("tensor ", shown(tensor.name), ": rows of ", tensor.shape.back(), " are not whole blocks of ", type->name);
+    in.fault("tensor ", in_quotes(tensor.name), ": rows of ", tensor.shape.back(), " are not whole blocks of ", type->name);
   }
   if (__builtin_mul_overflow(values / type->values, uint64_t{type->bytes}, &bytes))
-    in.fault("tensor ", shown(tensor.name), " is too large");
+    in.fault("tensor ", in_quotes(tensor.name), " is too large");
   return bytes;
 }
 
@@ -231,9 +227,9 @@ void place_tensors(const Cursor& in, const File& file, uint64_t alignment, std::
   for (auto& tensor : tensors) {
     const uint64_t bytes = tensor_bytes(in, tensor);
     if (tensor.offset % alignment != 0)
-      in.fault("tensor ", shown(tensor.name), " at ", tensor.offset, " is not aligned to ", alignment);
+      in.fault("tensor ", in_quotes(tensor.name), " at ", tensor.offset, " is not aligned to ", alignment);
     if (tensor.offset > data_bytes || bytes > data_bytes - tensor.offset) {
-      in.fault("tensor ", shown(tensor.name), " has ", bytes, " bytes at ", tensor.offset, " of ", data_bytes,
+      in.fault("tensor ", in_quotes(tensor.name), " has ", bytes, " bytes at ", tensor.offset, " of ", data_bytes,
                " bytes of data; is the file cut short?");
     }
     tensor.offset += data_begin;
@@ -243,7 +239,7 @@ void place_tensors(const Cursor& in, const File& file, uint64_t alignment, std::
             [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   for (size_t i = 1; i < extents.size(); ++i) {
     if (extents[i].begin < extents[i - 1].end) {
-      in.fault("tensors ", shown(extents[i - 1].tensor->name), " and ", shown(extents[i].tensor->name), " overlap");
+      in.fault("tensors ", in_quotes(extents[i - 1].tensor->name), " and ", in_quotes(extents[i].tensor->name), " overlap");
     }
   }
 }
@@ -278,7 +274,7 @@ GgufHeader read_gguf_header(const File& file) {
   for (uint64_t i = 0; i < n_keys; ++i) {
     const std::string key = in.get_string(kMaxKeyBytes, "a key");
     const auto type = in.get<uint32_t>();
-    if (!header.metadata.emplace(key, get_value(in, type, key)).second) in.fault("key ", shown(key), " is there twice");
+    if (!header.metadata.emplace(key, get_value(in, type, key)).second) in.fault("key ", in_quotes(key), " is there twice");
   }
   uint64_t alignment = 32;
   if (const auto at = header.metadata.find("general.alignment"); at != header.metadata.end()) {
@@ -292,7 +288,7 @@ GgufHeader read_gguf_header(const File& file) {
   for (uint64_t i = 0; i < n_tensors; ++i) {
     header.tensors.push_back(get_tensor_info(in));
     if (!names.insert(header.tensors.back().name).second)
-      in.fault("tensor ", shown(header.tensors.back().name), " is there twice");
+      in.fault("tensor ", in_quotes(header.tensors.back().name), " is there twice");
   }
   place_tensors(in, file, alignment, header.tensors);
   return header;

@@ -11,6 +11,7 @@
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_fields.h"
 #include "checkpoint/gguf_split.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -70,7 +71,7 @@ RopeConfig parse_rope(const GgufFields& m, const std::string& arch, int64_t head
     rope.scaling = RopeConfig::Scaling::linear;
     rope.factor = factor.value_or(1);
   } else if (type != "none") {
-    fail(ExitCode::unreadable, m.origin(), ": RoPE scaling '", lossy_utf8(type.substr(0, 80)),
+    fail(ExitCode::unreadable, m.origin(), ": RoPE scaling '", printable(type),
          "' is not supported; none, linear and rope_freqs.weight (llama3) are");
   }
   return rope;
@@ -87,7 +88,7 @@ std::optional<TokenId> token_id(const GgufFields& m, const char* key, int64_t vo
 ModelConfig parse_config(const GgufFields& m, const TensorMap& tensors, std::vector<std::string>& warnings) {
   const std::string arch = m.string("general.architecture").value_or("");
   if (arch != "llama" && arch != "qwen2" && arch != "qwen3") {
-    fail(ExitCode::unreadable, m.origin(), ": GGUF architecture '", lossy_utf8(arch.substr(0, 80)),
+    fail(ExitCode::unreadable, m.origin(), ": GGUF architecture '", printable(arch),
          "' is not supported; llama (with Mistral), qwen2 and qwen3 are");
   }
   if (m.integer(arch + ".expert_count").value_or(0) != 0) {
@@ -284,7 +285,7 @@ TensorMap merge_tensors(const Parts& parts) {
   for (size_t i = 0; i < parts.headers.size(); ++i) {
     for (const auto& tensor : parts.headers[i].tensors) {
       if (!tensors.emplace(tensor.name, Located{&tensor, static_cast<uint32_t>(i)}).second) {
-        fail(ExitCode::unreadable, parts.files[i].path(), ": tensor '", lossy_utf8(tensor.name), "' is in an earlier part too");
+        fail(ExitCode::unreadable, parts.files[i].path(), ": tensor ", in_quotes(tensor.name), " is in an earlier part too");
       }
     }
   }

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "checkpoint/content.h"
 #include "checkpoint/json.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -19,10 +19,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxConfigValues = size_t{1} << 18;
 
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() > 80 ? lossy_utf8(text.substr(0, 80)) + "..." : text;
-}
+std::string shown(const json& value) { return printable(value.dump(-1, ' ', true, json::error_handler_t::replace)); }
 
 // An object whose fields are asked for by type; null counts as missing.
 class Fields {
@@ -115,13 +112,13 @@ const Family& find_family(const Fields& config) {
       if (list->front() == family.architecture && (!type || *type == family.model_type)) return family;
     }
     fail(ExitCode::unreadable, config.origin(), ": architecture ", shown(list->front()), " (model_type ",
-         type ? lossy_utf8(type->substr(0, 80)) : "not given", ") is not supported; ", kSupported);
+         type ? printable(*type) : "not given", ") is not supported; ", kSupported);
   }
   for (const auto& family : kFamilies) {
     if (type && *type == family.model_type) return family;
   }
-  fail(ExitCode::unreadable, config.origin(), ": model_type ", type ? lossy_utf8(type->substr(0, 80)) : "not given",
-       " is not supported; ", kSupported);
+  fail(ExitCode::unreadable, config.origin(), ": model_type ", type ? printable(*type) : "not given", " is not supported; ",
+       kSupported);
 }
 
 RopeConfig parse_rope(const Fields& config, int64_t max_positions) {
@@ -160,7 +157,7 @@ RopeConfig parse_rope(const Fields& config, int64_t max_positions) {
     if (!original) original = config.integer("original_max_position_embeddings");
     rope.original_max_positions = original.value_or(max_positions);
   } else {
-    fail(ExitCode::unreadable, scaling->origin(), ": RoPE type '", lossy_utf8(type->substr(0, 80)),
+    fail(ExitCode::unreadable, scaling->origin(), ": RoPE type '", printable(*type),
          "' is not supported; default, linear and llama3 are");
   }
   return rope;
@@ -237,7 +234,7 @@ ModelConfig parse_hf_config(const std::string& text, const std::string& origin, 
   refuse_quantisation(config);
   const std::string activation = config.string("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") {
-    fail(ExitCode::unreadable, origin, ": hidden_act '", lossy_utf8(activation.substr(0, 80)), "' is not supported; silu is");
+    fail(ExitCode::unreadable, origin, ": hidden_act '", printable(activation), "' is not supported; silu is");
   }
 
   ModelConfig c;

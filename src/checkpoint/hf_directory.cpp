@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/json.h"
+#include "checkpoint/printable.h"
 #include "checkpoint/safetensors.h"
 
 namespace lockstep {
@@ -69,7 +69,8 @@ StoredType stored_type(const SafetensorsEntry& entry, const std::string& path) {
   if (name == "F32") return StoredType::f32;
   if (name == "F16") return StoredType::f16;
   if (name == "BF16") return StoredType::bf16;
-  fail(ExitCode::unreadable, path, ": tensor '", entry.name, "' has dtype ", name, "; F32, F16 and BF16 are supported");
+  fail(ExitCode::unreadable, path, ": tensor ", in_quotes(entry.name), " has dtype ", name,
+       "; F32, F16 and BF16 are supported");
 }
 
 struct Located {
@@ -92,8 +93,8 @@ std::unordered_map<std::string, Located> locate(const std::string& directory, co
     const auto at =
         std::lower_bound(entries.begin(), entries.end(), tensor, [](const auto& e, const auto& name) { return e.name < name; });
     if (at == entries.end() || at->name != tensor) {
-      fail(ExitCode::unreadable, files[shard].path(), ": no tensor '", lossy_utf8(tensor.substr(0, 120)), "', which ",
-           directory, "/", kIndexName, " says it holds");
+      fail(ExitCode::unreadable, files[shard].path(), ": no tensor ", in_quotes(tensor), ", which ", directory, "/", kIndexName,
+           " says it holds");
     }
     where.emplace(tensor, Located{&*at, shard, headers[shard].data_offset});
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -31,7 +32,7 @@ class TreeBuilder {
   bool end_array() { return close(); }
   bool key(std::string& name) {
     auto [at, added] = open_.back()->get_ref<json::object_t&>().emplace(std::move(name), nullptr);
-    if (!added) return refuse("duplicate key '" + at->first.substr(0, 80) + "'");
+    if (!added) return refuse("duplicate key " + in_quotes(at->first));
     slot_ = &at->second;
     return true;
   }

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "checkpoint/printable.h"
 
 namespace lockstep {
 
@@ -36,10 +36,6 @@ std::optional<uint8_t> find_dtype(std::string_view name) {
     if (kDtypes[i].name == name) return static_cast<uint8_t>(i);
   }
   return std::nullopt;
-}
-
-std::string shown(std::string_view text) {  // names come from the file: short, in quotes
-  return concat('\'', lossy_utf8(text.substr(0, 120)), text.size() > 120 ? "...'" : "'");
 }
 
 // What both readers of events share: anything that is not expected ends the parse with a reason.
@@ -75,7 +71,7 @@ class HeaderEvents : public Events {
   }
   bool end_object() {
     if (depth_-- == 2 && !metadata_ && seen_ != 7)
-      return refuse(concat("tensor ", shown(entry_.name), " lacks dtype, shape or data_offsets"));
+      return refuse(concat("tensor ", in_quotes(entry_.name), " lacks dtype, shape or data_offsets"));
     if (depth_ == 1 && !metadata_) {
       if (entries.size() >= kMaxTensorsPerFile) return refuse("too many tensors");
       entries.push_back(std::move(entry_));
@@ -93,8 +89,8 @@ class HeaderEvents : public Events {
     }
     if (metadata_) return true;
     const unsigned field = name == "dtype" ? 1 : name == "shape" ? 2 : name == "data_offsets" ? 4 : 0;
-    if (field == 0) return refuse(concat("tensor ", shown(entry_.name), ": unknown field ", shown(name)));
-    if (seen_ & field) return refuse(concat("tensor ", shown(entry_.name), ": ", name, " twice"));
+    if (field == 0) return refuse(concat("tensor ", in_quotes(entry_.name), ": unknown field ", in_quotes(name)));
+    if (seen_ & field) return refuse(concat("tensor ", in_quotes(entry_.name), ": ", name, " twice"));
     seen_ |= field_ = field;
     return true;
   }
@@ -102,7 +98,7 @@ class HeaderEvents : public Events {
     if (depth_ == 2 && metadata_) return true;
     if (depth_ != 2 || field_ != 1 || in_array_) return refuse("unexpected string");
     const auto dtype = find_dtype(value);
-    if (!dtype) return refuse(concat("tensor ", shown(entry_.name), " has the unknown dtype ", shown(value)));
+    if (!dtype) return refuse(concat("tensor ", in_quotes(entry_.name), " has the unknown dtype ", in_quotes(value)));
     entry_.dtype = *dtype;
     return true;
   }
@@ -114,25 +110,26 @@ class HeaderEvents : public Events {
   }
   bool end_array() {
     in_array_ = false;
-    if (field_ == 4 && n_offsets_ != 2) return refuse(concat("tensor ", shown(entry_.name), ": data_offsets are two numbers"));
+    if (field_ == 4 && n_offsets_ != 2)
+      return refuse(concat("tensor ", in_quotes(entry_.name), ": data_offsets are two numbers"));
     return true;
   }
   bool number_unsigned(json::number_unsigned_t value) {
     if (!in_array_) return refuse("unexpected number");
     if (field_ == 4) {
-      if (n_offsets_ == 2) return refuse(concat("tensor ", shown(entry_.name), ": data_offsets are two numbers"));
+      if (n_offsets_ == 2) return refuse(concat("tensor ", in_quotes(entry_.name), ": data_offsets are two numbers"));
       (n_offsets_++ == 0 ? entry_.begin : entry_.end) = value;
       return true;
     }
-    if (entry_.shape.size() == kMaxRank) return refuse(concat("tensor ", shown(entry_.name), " has too many dimensions"));
+    if (entry_.shape.size() == kMaxRank) return refuse(concat("tensor ", in_quotes(entry_.name), " has too many dimensions"));
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return refuse(concat("tensor ", shown(entry_.name), ": dimension ", value));
+      return refuse(concat("tensor ", in_quotes(entry_.name), ": dimension ", value));
     }
     entry_.shape.push_back(static_cast<int64_t>(value));
     return true;
   }
   // A literal such as -0 arrives as a signed integer.
-  bool number_integer(json::number_integer_t) { return refuse(concat("tensor ", shown(entry_.name), ": negative number")); }
+  bool number_integer(json::number_integer_t) { return refuse(concat("tensor ", in_quotes(entry_.name), ": negative number")); }
 
  private:
   SafetensorsEntry entry_;
@@ -158,11 +155,11 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, uint64_t data_by
   by_offset.reserve(entries.size());
   for (const auto& e : entries) {
     if (e.end < e.begin || e.end > data_bytes) {
-      fail(ExitCode::unreadable, origin, ": tensor ", shown(e.name), " lies at bytes ", e.begin, "..", e.end, " of ",
+      fail(ExitCode::unreadable, origin, ": tensor ", in_quotes(e.name), " lies at bytes ", e.begin, "..", e.end, " of ",
            data_bytes, e.end > data_bytes ? "; is the file cut short?" : "");
     }
     if (tensor_bytes(e) != e.end - e.begin) {
-      fail(ExitCode::unreadable, origin, ": tensor ", shown(e.name), " has ", e.end - e.begin,
+      fail(ExitCode::unreadable, origin, ": tensor ", in_quotes(e.name), " has ", e.end - e.begin,
            " bytes, which its shape and dtype ", kDtypes[e.dtype].name, " do not give");
     }
     by_offset.push_back(&e);
@@ -172,8 +169,8 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, uint64_t data_by
   uint64_t end = 0;
   for (const auto* e : by_offset) {
     if (e->begin != end) {
-      fail(ExitCode::unreadable, origin, ": tensor ", shown(e->name), " begins at byte ", e->begin, ", the one before ends at ",
-           end, " (", e->begin < end ? "overlap" : "hole", ")");
+      fail(ExitCode::unreadable, origin, ": tensor ", in_quotes(e->name), " begins at byte ", e->begin,
+           ", the one before ends at ", end, " (", e->begin < end ? "overlap" : "hole", ")");
     }
     end = e->end;
   }
@@ -220,7 +217,7 @@ class IndexEvents : public Events {
       if (index.shards.size() >= kMaxShards) return refuse("too many shards");
       const bool plain = !value.empty() && value.size() <= 255 && value.front() != '.' &&
                          value.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-      if (!plain) return refuse(concat("shard ", shown(value), " is not a plain file name"));
+      if (!plain) return refuse(concat("shard ", in_quotes(value), " is not a plain file name"));
       index.shards.push_back(value);
     }
     index.entries.push_back({std::move(tensor_), at->second});
@@ -256,7 +253,7 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view json_tex
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   const auto twice =
       std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
-  if (twice != entries.end()) fail(ExitCode::unreadable, origin, ": tensor ", shown(twice->name), " is there twice");
+  if (twice != entries.end()) fail(ExitCode::unreadable, origin, ": tensor ", in_quotes(twice->name), " is there twice");
   check_layout(entries, data_bytes, origin);
   return std::move(entries);
 }
@@ -284,7 +281,7 @@ WeightIndex parse_weight_index(std::string_view json_text, const std::string& or
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
   const auto twice =
       std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
-  if (twice != entries.end()) fail(ExitCode::unreadable, origin, ": tensor ", shown(twice->tensor), " is there twice");
+  if (twice != entries.end()) fail(ExitCode::unreadable, origin, ": tensor ", in_quotes(twice->tensor), " is there twice");
   return std::move(events.index);
 }
 
