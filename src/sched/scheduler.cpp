@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -52,7 +53,7 @@ void Scheduler::commit(const StepEvents& events) {
     if (found == sequences_.end()) continue;  // finished by an earlier step: one token too many
     check(next != events.sampled.end() && next->request == id, "step ", events.step, " sampled for request ", id,
           ", its events don't have that token next");
-    check(next->token >= 0, "request ", id, ": sampled token ", next->token);
+    check(next->token >= 0 || next->finished, "request ", id, ": sampled token ", next->token);
     Sequence& s = found->second;
     s.tokens.push_back(next->token);
     s.finished = next->finished;

@@ -279,7 +279,8 @@ TEST(Scheduler, RefusesEventsThatDontFit) {
   EXPECT_THAT(after_one_step(events(1, {}, {{2, 6}, {1, 5, kFinished}})), HasSubstr("request 1"));
   EXPECT_THAT(after_one_step(events(1, {}, {{1, 5, kFinished}, {2, 6}, {2, 7}})), HasSubstr("didn't sample"));
   EXPECT_THAT(after_one_step(events(1, {}, {{1, 5}, {2, 6}})), HasSubstr("request 1 has all of its 1 tokens"));
-  EXPECT_THAT(after_one_step(events(1, {}, {{1, -1, kFinished}, {2, 6}})), HasSubstr("token -1"));
+  EXPECT_THAT(after_one_step(events(1, {}, {{1, 5, kFinished}, {2, -1}})), HasSubstr("token -1"));
+  EXPECT_EQ(after_one_step(events(1, {}, {{1, -1, kFinished}, {2, 6}})), "accepted");  // a fault's token means nothing
   EXPECT_THAT(after_one_step(events(1, {request(2, 1, 1)}, good)), HasSubstr("request 2 admitted after 2"));
   EXPECT_THAT(after_one_step(events(1, {request(4, 1, 1), request(3, 1, 1)}, good)), HasSubstr("request 3 admitted after 4"));
   EXPECT_THAT(after_one_step(events(1, {request(3, 0, 1)}, good)), HasSubstr("0 prompt tokens"));
