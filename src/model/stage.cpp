@@ -66,7 +66,8 @@ void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
   ops_.gather_sample_rows(a.last_delta, a.delta, batch);
   const TensorView normed = a.normed.top(a.last.rows);
   ops_.add_rms_norm(normed, a.last, a.last_delta, weights_.final_norm.view, config_.rms_eps);
-  ops_.linear(a.logits.columns(shard_.mine(shard_.vocab_cols)), normed, weights_.lm_head);
+  const Range mine = shard_.mine(shard_.vocab_cols);
+  if (mine.size() > 0) ops_.linear(a.logits.columns(mine), normed, weights_.lm_head);
   tp_.all_gather(a.logits, shard_.vocab_cols);
   ops_.sample(a.logits, batch);
 }

@@ -42,7 +42,6 @@ class Stage {
 
   size_t weight_bytes() const { return weights_.bytes; }
   size_t activation_bytes() const { return activations_.bytes(); }
-  double comm_s = 0;                      // seconds in communication since the start
 
  private:
   void layers(const Activations::Step& a, const DeviceBatch& batch);

@@ -131,7 +131,8 @@ Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dty
   if (shard.last_stage) {
     w.final_norm = loader.vector("model.norm.weight");
     const std::string head = config.tied_embeddings ? "model.embed_tokens" : "lm_head";
-    w.lm_head = loader.linear({{head, shard.mine(shard.vocab_cols)}}, config.hidden);
+    const Range rows = shard.mine(shard.vocab_cols);
+    if (rows.size() > 0) w.lm_head = loader.linear({{head, rows}}, config.hidden);  // fewer chunks than ranks: some have none
   }
   w.bytes = loader.bytes;
   return w;

@@ -1,7 +1,6 @@
 #include "telemetry/raw_timings.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <fstream>
 
 #include "base/hash.h"
+#include "base/log.h"
 
 namespace lockstep {
 
@@ -78,7 +78,7 @@ RawTimings::RawTimings(const std::string& out_dir, int64_t epoch, int rank) {
   std::snprintf(name, sizeof name, "e%04lld-r%04d.bin", static_cast<long long>(epoch), rank);
   path_ = directory_of(out_dir) / name;
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) spdlog::warn("{}: {}; the timings of this rank are lost", path_, std::strerror(errno));
+  if (fd_ < 0) log_warning(path_, ": ", std::strerror(errno), "; the timings of this rank are lost");
 }
 
 RawTimings::~RawTimings() {
@@ -134,7 +134,7 @@ void RawTimings::flush() {
     const ssize_t n = ::write(fd_, buffer_.data() + at, buffer_.size() - at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      spdlog::warn("{}: {}; no further timings of this rank", path_, std::strerror(errno));
+      log_warning(path_, ": ", std::strerror(errno), "; no further timings of this rank");
       ::close(fd_);
       fd_ = -1;
       break;

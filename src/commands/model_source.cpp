@@ -1,0 +1,34 @@
+#include "commands/model_source.h"
+
+#include <filesystem>
+
+#include "base/hash.h"
+
+namespace lockstep {
+
+ModelSource open_model(const RunOptions& options) {
+  ModelSource model;
+  model.checkpoint = Checkpoint::open(options.model);
+  const ModelConfig& config = model.checkpoint->config();
+  model.dtype = options.dtype == "f32"    ? DType::f32
+                : options.dtype == "bf16" ? DType::bf16
+                                          : model.checkpoint->natural_dtype();
+  model.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
+  if (model.max_model_len > config.max_positions)
+    fail(ExitCode::usage, "--max-model-len ", model.max_model_len, ": the model has ", config.max_positions, " positions");
+
+  const std::filesystem::path path = std::filesystem::path(options.model).lexically_normal();
+  model.name = !options.served_model_name.empty() ? options.served_model_name
+               : path.has_filename()              ? path.filename().string()
+                                                  : path.parent_path().filename().string();
+  Digester all;
+  for (const std::string& file : model.checkpoint->identity_paths()) {
+    model.files.emplace_back(std::filesystem::path(file).filename().string(), digest_file(file).hex());
+    all.add(model.files.back().first);
+    all.add(model.files.back().second);
+  }
+  model.digest = all.finish().hex();
+  return model;
+}
+
+}  // namespace lockstep

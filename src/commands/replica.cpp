@@ -1,0 +1,73 @@
+#include "commands/replica.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "base/units.h"
+#include "comm/mpi_comm.h"
+#include "comm/timed_comm.h"
+#include "commands/layout.h"
+#include "records/step_batch.h"
+
+namespace lockstep {
+
+namespace {
+
+// What the kernel thinks can be taken without swapping.
+uint64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib;
+  while (file >> name >> kib >> unit)
+    if (name == "MemAvailable:") return kib * 1024;
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
+}
+
+std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds) {
+  if (ranks.size() == 1) return make_solo_comm();
+  return std::make_unique<TimedComm>(make_mpi_comm(ranks), seconds);
+}
+
+int64_t pages_of(int64_t n_tokens) { return (n_tokens + kPageSize - 1) / kPageSize; }
+
+}  // namespace
+
+std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
+  auto groups = std::make_unique<Groups>();
+  std::vector<int> tp_ranks;
+  for (int t = 0; t < mesh.tp; ++t) tp_ranks.push_back(mesh.rank({place.dp, place.pp, t}));
+  groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s);
+  groups->tp = timed_group(tp_ranks, &groups->comm_s);
+  return groups;
+}
+
+size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops) {
+  return shard.layers.size() * ops.kv_page_bytes(model.dtype, shard.heads.n_kv_heads, shard.heads.head_dim);
+}
+
+int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops, int node_size) {
+  const size_t bytes_a_page = page_bytes(model, shard, ops);
+  const int64_t for_one = pages_of(model.max_model_len);
+  const double share = static_cast<double>(available_memory_bytes()) * options.memory_fraction / node_size;
+  const uint64_t bytes = options.kv_memory.value_or(static_cast<uint64_t>(share));
+  const auto n_pages = std::min(static_cast<int64_t>(bytes / bytes_a_page), for_one * options.max_sequences);
+  if (n_pages < for_one)
+    fail(ExitCode::usage, "KV memory of ", format_bytes(bytes), options.kv_memory ? " (--kv-memory)" : " (--memory-fraction)",
+         " holds ", n_pages * kPageSize, " tokens, one sequence of --max-model-len ", model.max_model_len, " needs ",
+         format_bytes(bytes_a_page * for_one), ": give more, or a smaller --max-model-len");
+  return n_pages;
+}
+
+SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages) {
+  return {.n_pages = n_pages,
+          .max_batch_tokens = options.max_batch_tokens,
+          .max_sequences = options.max_sequences,
+          .max_model_len = model.max_model_len,
+          .lag = lag_of(options, mesh),
+          .resolve_references = mesh.pp == 1};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// One replica on this rank, built from the ground up: the communicators, the plan of its memory, its stage and engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cli.h"
+#include "commands/model_source.h"
+#include "comm/communicator.h"
+#include "mesh/mesh.h"
+#include "model/shard.h"
+#include "ops/ops.h"
+#include "sched/scheduler.h"
+
+namespace lockstep {
+
+// The groups a rank belongs to: made once, in one order, by all ranks. Both count the seconds spent in them.
+struct Groups {
+  std::unique_ptr<Communicator> tp;       // ranks of one stage of one replica
+  std::unique_ptr<Communicator> replica;  // all ranks of one replica, stage by stage
+  double comm_s = 0;
+};
+std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place);
+
+// Bytes of one KV page over the layers of this rank.
+size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops);
+
+// Pages this rank can hold: of --kv-memory, or else of what --memory-fraction leaves of the free memory, but never more than
+// --max-sequences sequences of --max-model-len could fill. Error (usage) with both numbers if one such sequence doesn't fit.
+int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops, int node_size);
+
+SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages);
+
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+#include "commands/run.h"
+
+
+#include "base/log.h"
+#include "base/phase_timer.h"
+#include "base/signals.h"
+#include "comm/mpi_comm.h"
+#include "commands/agree.h"
+#include "commands/finish.h"
+#include "commands/job.h"
+#include "commands/layout.h"
+#include "commands/model_source.h"
+#include "commands/replica.h"
+#include "commands/threads.h"
+#include "engine/engine.h"
+#include "engine/language.h"
+#include "engine/replica_root.h"
+#include "engine/work.h"
+#include "model/stage.h"
+#include "ops/ops.h"
+#include "telemetry/progress.h"
+#include "telemetry/raw_timings.h"
+
+namespace lockstep {
+
+// open · agree · load · while work: step · merge, report
+ExitCode run(MpiSession& mpi, const RunOptions& options) {
+  PhaseTimer phases;
+  const auto world = make_mpi_world();
+  const auto everyone = [&](const std::function<void()>& work) { together(*world, mpi.host, work); };
+  const bool is_rank_0 = mpi.rank == 0;
+
+  // ---- open: all that can be refused is refused here, before a weight is read ----
+  phases.begin("open");
+  Mesh mesh;
+  Place place;
+  ModelSource model;
+  std::unique_ptr<Ops> ops;
+  int64_t n_pages = 0;
+  const int n_threads = threads_for_rank(mpi, options.threads);
+  everyone([&] {
+    mesh = layout_of(options, mpi.size);
+    place = mesh.place(mpi.rank);
+    init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
+    model = open_model(options);
+    ops = make_cpu_ops({.n_threads = n_threads, .n_slots = static_cast<int>(options.max_sequences)});
+    const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
+    n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
+  });
+  Job job;
+  everyone([&] {
+    if (is_rank_0) job = open_job(options, model, ops->kernel_class());
+  });
+  agree_on(*world, mpi.host, facts_of(options, model, *ops));
+  if (from_rank_0(*world, job.plan.finished ? "finished" : "work") == "finished") return already_finished(job, options, everyone);
+
+  // ---- load ----
+  phases.begin("load");
+  const auto groups = make_groups(mesh, place);
+  const bool is_root = place == mesh.root(place.dp);
+  const int root_in_replica = (mesh.pp - 1) * mesh.tp;
+  std::unique_ptr<Language> language;
+  std::unique_ptr<Stage> stage;
+  everyone([&] {
+    if (is_root) language = std::make_unique<Language>(*model.checkpoint, defaults_of(options), model.max_model_len);
+  });
+  const int64_t vocab = smallest(*groups->replica, is_root ? language->vocab() : INT64_MAX);
+  n_pages = smallest(*groups->replica, n_pages);
+  everyone([&] {
+    stage = std::make_unique<Stage>(*model.checkpoint,
+                                    StageOptions{.mesh = mesh,
+                                                 .place = place,
+                                                 .dtype = model.dtype,
+                                                 .vocab = vocab,
+                                                 .max_model_len = model.max_model_len,
+                                                 .max_batch_tokens = options.max_batch_tokens,
+                                                 .max_sequences = options.max_sequences},
+                                    *ops, *groups->tp, *groups->replica);
+    stage->allocate_kv(n_pages);
+    if (is_rank_0) begin_job(job, about_run(options, mesh, mpi));
+  });
+  const int64_t epoch = std::stoll(from_rank_0(*world, std::to_string(job.epoch)));
+
+  // ---- while work: admit, schedule, forward, sample, commit, retire ----
+  phases.begin("run");
+  RawTimings timings(options.output, epoch, mpi.rank);
+  const auto now_s = [&phases] { return phases.now_s(); };
+  std::unique_ptr<WorkServer> server;
+  std::vector<int> roots;
+  for (int d = 0; d < mesh.dp; ++d) roots.push_back(mesh.rank(mesh.root(d)));
+  if (is_rank_0) server = std::make_unique<WorkServer>(job.to_run(), roots);
+  std::unique_ptr<JournalWriter> journal;
+  std::unique_ptr<ReplicaRoot> root;
+  if (is_root) {
+    journal = std::make_unique<JournalWriter>(options.output, epoch, place.dp);
+    root = std::make_unique<ReplicaRoot>(
+        *language, WorkClient(*world, server.get(), place.dp), *journal,
+        ReplicaRootOptions{.input = options.input,
+                           .model_name = model.name,
+                           .max_open = 2 * options.max_sequences,
+                           .now_s = now_s,
+                           .stop_asked = stop_requested,
+                           .on_finished = [&](const FinishedLine& line) { timings.add(timing_of(line, epoch, place.dp)); }});
+  }
+  Engine engine(*stage, scheduling_of(options, model, mesh, n_pages), *groups->replica, root.get(),
+                {.lag = lag_of(options, mesh),
+                 .root = root_in_replica,
+                 .last_stage = place.pp == mesh.pp - 1,
+                 .now_s = now_s,
+                 .comm_s = [&] { return groups->comm_s; },
+                 .on_step = [&](const StepTiming& step) { timings.add(step); }});
+  Progress progress(is_rank_0 && options.progress != "off", is_rank_0 ? static_cast<int64_t>(job.input->lines().size()) : 0,
+                    job.plan.n_done + job.plan.n_failed);
+  const auto serve = [&] {  // rank 0 between steps: other replicas' requests, the lock, the progress line
+    if (!is_rank_0) return;
+    server->poll(*world);
+    if (stop_requested()) server->stop(*world);
+    job.lock->heartbeat();
+    const WorkTotals totals = server->totals();
+    progress.show(now_s(), totals.n_done, totals.n_prompt_tokens + totals.n_generated_tokens);
+  };
+  while (engine.step()) serve();
+  if (is_root) root->commit();
+  for (int attempt = 0; is_rank_0 && !server->finished(); ++attempt) {
+    serve();
+    relax(attempt);
+  }
+  progress.finish();
+  const Outcome outcome = sum_outcomes(*world, is_root ? root->totals() : WorkTotals{}, engine.stopped());
+
+  // ---- merge, report ----
+  phases.begin("merge");
+  for (const auto& phase : phases.phases())
+    if (phase.name != "merge") timings.add(PhaseTiming{phase.name, phase.seconds});
+  timings.flush();
+  RunRecord record = describe(*world, options, model, mesh, mpi, *ops, *stage, n_pages, n_threads);
+  ExitCode code = ExitCode::done;
+  everyone([&] {
+    if (is_rank_0) code = finish_run(job, outcome, phases, std::move(record));
+  });
+  return code;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "engine/engine.h"
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace lockstep {
+
+namespace {
+
+// New tokens that follow a token of the same sequence's own making are decode tokens; the rest is prompt.
+StepTiming timing_of(const StepBatch& batch) {
+  StepTiming t;
+  t.step = batch.step;
+  t.n_seqs = static_cast<int32_t>(batch.n_seqs());
+  for (int64_t i = 0; i < batch.n_seqs(); ++i) {
+    const int32_t n_new = batch.q_offsets[i + 1] - batch.q_offsets[i];
+    (n_new == 1 ? t.n_decode_tokens : t.n_prefill_tokens) += n_new;
+  }
+  return t;
+}
+
+// Debug builds: the scheduler is replicated, so every rank must have decided on the same batch.
+void check_lockstep([[maybe_unused]] const StepBatch& batch, [[maybe_unused]] Communicator& replica) {
+#ifndef NDEBUG
+  ByteWriter w;
+  w.put(batch.step);
+  w.put_vector(batch.token_ids);
+  w.put_vector(batch.positions);
+  w.put_vector(batch.q_offsets);
+  w.put_vector(batch.kv_lengths);
+  w.put_vector(batch.pages);
+  const auto all = replica.exchange(w.bytes());
+  for (size_t r = 0; r < all.size(); ++r)
+    check(all[r] == all[0], "step ", batch.step, ": the batch of rank ", r, " of the replica differs from rank 0's");
+#endif
+}
+
+}  // namespace
+
+Engine::Engine(Stage& stage, const SchedulerOptions& scheduling, Communicator& replica, ReplicaRoot* root, EngineOptions options)
+    : stage_(stage), scheduler_(scheduling), replica_(replica), root_(root), options_(std::move(options)) {}
+
+bool Engine::step() {
+  const double start_s = options_.now_s();
+  const double comm_before_s = options_.comm_s();
+  wait_s_ = 0;
+
+  if (step_ > options_.lag) {
+    const StepEvents events = events_of_step(step_ - 1 - options_.lag);
+    scheduler_.commit(events);
+    drained_ = events.drained;
+    stopped_ = events.stop;
+  }
+  if (stopped_ || (drained_ && scheduler_.idle())) {
+    drain();
+    return false;
+  }
+  const StepBatch batch = scheduler_.schedule();
+  check_lockstep(batch, replica_);
+  stage_.forward(batch);
+  const auto sampled = options_.last_stage ? stage_.collect(batch.step) : std::vector<SampledToken>{};
+  if (root_ != nullptr) publish(root_->events_of(batch, sampled));
+  if (batch.n_tokens() == 0) relax(1000);  // nothing to do until work arrives: let others have the processor
+  ++step_;
+
+  if (batch.n_tokens() > 0) {
+    StepTiming timing = timing_of(batch);
+    timing.start_s = start_s;
+    timing.duration_s = options_.now_s() - start_s;
+    timing.comm_s = options_.comm_s() - comm_before_s;
+    timing.wait_s = wait_s_;
+    timing.n_pages = scheduler_.n_pages_used();
+    options_.on_step(timing);
+  }
+  return true;
+}
+
+void Engine::publish(StepEvents events) {
+  ByteWriter w;
+  put(w, events);
+  std::vector<std::byte> bytes = w.take();
+  replica_.broadcast(bytes, options_.root);
+  published_.push_back(std::move(events));
+}
+
+StepEvents Engine::events_of_step(int64_t step) {
+  check(step == next_events_, "events of step ", step, " wanted, ", next_events_, " are next");
+  ++next_events_;
+  if (root_ != nullptr) {
+    StepEvents events = std::move(published_.front());
+    published_.pop_front();
+    return events;
+  }
+  const double start_s = options_.now_s();
+  std::vector<std::byte> bytes;
+  replica_.broadcast(bytes, options_.root);
+  wait_s_ += options_.now_s() - start_s;
+  ByteReader r(bytes);
+  StepEvents events = get_step_events(r);
+  check(events.step == step, "events of step ", events.step, " arrived, ", step, " expected");
+  return events;
+}
+
+// The events of the last `lag` steps are on their way: take them, so that nothing is left in the communicator.
+void Engine::drain() {
+  while (next_events_ < step_) events_of_step(next_events_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include "engine/replica_root.h"
+
+#include "journal/prompt_reader.h"
+
+namespace lockstep {
+
+ReplicaRoot::ReplicaRoot(const Language& language, WorkClient work, JournalWriter& journal, ReplicaRootOptions options)
+    : language_(language),
+      work_(std::move(work)),
+      journal_(journal),
+      options_(std::move(options)),
+      input_(InputFile::unscanned(options_.input)),
+      answers_(language, options_.model_name) {}
+
+StepEvents ReplicaRoot::events_of(const StepBatch& batch, const std::vector<SampledToken>& sampled) {
+  StepEvents events;
+  events.step = batch.step;
+  for (const SampledToken& token : sampled) {
+    if (!answers_.open(token.request)) continue;  // finished at an earlier step: this one ran ahead (lag > 0)
+    const bool finished = answers_.add(token, options_.now_s());
+    events.sampled.push_back({token.request, token.token, finished});
+  }
+  admit(events);
+  write_finished();
+  if (journal_.commit_due()) commit();
+  events.drained = work_.drained();
+  if (options_.stop_asked()) work_.announce_stop();
+  events.stop = work_.stop_received();
+  return events;
+}
+
+void ReplicaRoot::admit(StepEvents& events) {
+  work_.poll();
+  while (answers_.n_open() < options_.max_open) {
+    const auto line = work_.take();
+    if (!line) break;
+    begin_line(*line, events);
+  }
+}
+
+// text -> record -> tokens; a fault on the way is the line's answer
+void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
+  const PromptRecord record = parse_prompt(input_.read(line), line.line);
+  if (record.fault) return answers_.fail_line(line, record.custom_id, *record.fault);
+  if (const auto fault = unsupported_parameter(record)) return answers_.fail_line(line, record.custom_id, *fault);
+  auto requests = language_.requests_of(record);
+  if (!requests.ok()) return answers_.fail_line(line, record.custom_id, requests.fault());
+  for (Request& request : requests.value()) {
+    request.id = next_id_++;
+    totals_.n_prompt_tokens += static_cast<int64_t>(request.prompt.size());
+  }
+  answers_.begin(line, record, requests.value(), options_.now_s());
+  for (Request& request : requests.value())
+    if (request.sampling.max_tokens > 0) events.admitted.push_back(std::move(request));
+}
+
+void ReplicaRoot::write_finished() {
+  for (FinishedLine& line : answers_.take_finished()) {
+    journal_.append({line.line.id, line.line.content, line.failed, line.record});
+    ++totals_.n_done;
+    totals_.n_failed += line.failed ? 1 : 0;
+    options_.on_finished(line);
+  }
+}
+
+void ReplicaRoot::commit() {
+  write_finished();
+  journal_.commit();
+  totals_.n_generated_tokens = answers_.n_generated();
+  work_.report(totals_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// What only a replica's root does: takes lines in, tells the replica what happened in a step, and writes finished lines down.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/answers.h"
+#include "engine/language.h"
+#include "engine/work.h"
+#include "journal/input_file.h"
+#include "journal/journal.h"
+#include "records/step_batch.h"
+#include "records/step_events.h"
+
+namespace lockstep {
+
+struct ReplicaRootOptions {
+  std::string input;                 // path, read line by line at the offsets that the work server names
+  std::string model_name;
+  int64_t max_open = 128;            // sequences admitted and not finished: enough that the scheduler never runs dry
+  std::function<double()> now_s;     // seconds since the run began
+  std::function<bool()> stop_asked;  // a stop signal arrived
+  std::function<void(const FinishedLine&)> on_finished;  // for the timings
+};
+
+class ReplicaRoot {
+ public:
+  ReplicaRoot(const Language& language, WorkClient work, JournalWriter& journal, ReplicaRootOptions options);
+
+  // The events of `batch`: its sampled tokens, and what is admitted now.
+  StepEvents events_of(const StepBatch& batch, const std::vector<SampledToken>& sampled);
+
+  void commit();                     // all finished lines are in the journal, durably, and reported to rank 0
+  const WorkTotals& totals() const { return totals_; }
+
+ private:
+  void admit(StepEvents& events);
+  void begin_line(const InputLine& line, StepEvents& events);
+  void write_finished();
+
+  const Language& language_;
+  WorkClient work_;
+  JournalWriter& journal_;
+  ReplicaRootOptions options_;
+  InputFile input_;
+  Answers answers_;
+  WorkTotals totals_;
+  RequestId next_id_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include "engine/work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace lockstep {
+
+namespace {
+
+enum class Kind : uint8_t { want, range, report, stop };
+
+constexpr size_t kMaxRange = 32;  // 1.8 KiB: sent at once, whether or not the other side still listens
+
+}  // namespace
+
+WorkTotals& WorkTotals::operator+=(const WorkTotals& o) {
+  n_done += o.n_done;
+  n_failed += o.n_failed;
+  n_prompt_tokens += o.n_prompt_tokens;
+  n_generated_tokens += o.n_generated_tokens;
+  return *this;
+}
+
+WorkServer::WorkServer(std::vector<InputLine> lines, std::vector<int> roots)
+    : reports(roots.size()), lines_(std::move(lines)), roots_(std::move(roots)) {
+  std::stable_sort(lines_.begin(), lines_.end(), [](const InputLine& a, const InputLine& b) { return a.cost > b.cost; });
+}
+
+// Guided self-scheduling: a share of what is left, so that the last ranges are single lines.
+std::vector<InputLine> WorkServer::next_range() {
+  const size_t left = lines_.size() - next_;
+  const size_t n = std::min(std::clamp<size_t>(left / (4 * roots_.size()), 1, kMaxRange), left);
+  std::vector<InputLine> range(lines_.begin() + next_, lines_.begin() + next_ + n);
+  next_ += n;
+  if (range.empty()) ++n_told_;
+  return range;
+}
+
+void WorkServer::poll(Communicator& world) {
+  while (const auto message = world.poll()) {
+    ByteReader r(message->bytes);
+    const auto kind = r.get<Kind>();
+    if (kind == Kind::want) {
+      ByteWriter answer;
+      answer.put(Kind::range);
+      answer.put_vector(next_range());
+      world.post(answer.bytes(), message->from);
+    } else if (kind == Kind::report) {
+      const auto replica = r.get<int32_t>();
+      check(0 <= replica && static_cast<size_t>(replica) < roots_.size(), "a report of replica ", replica);
+      reports[replica] = r.get<WorkTotals>();
+    } else if (kind == Kind::stop) {
+      stop(world);
+    } else {
+      fail(ExitCode::communication, "rank ", message->from, " sent an unknown message");
+    }
+  }
+}
+
+void WorkServer::stop(Communicator& world) {
+  if (std::exchange(stopped_, true)) return;
+  ByteWriter w;
+  w.put(Kind::stop);
+  for (const int root : roots_)
+    if (root != world.rank()) world.post(w.bytes(), root);
+}
+
+WorkTotals WorkServer::totals() const {
+  WorkTotals sum;
+  for (const WorkTotals& report : reports) sum += report;
+  return sum;
+}
+
+void WorkClient::poll() {
+  const bool want = !asked_ && !no_more_ && lines_.size() <= last_range_ / 2;
+  if (server_ != nullptr) {
+    if (want) receive(server_->next_range());
+    return;
+  }
+  if (want) {
+    ByteWriter w;
+    w.put(Kind::want);
+    world_.post(w.bytes(), 0);
+    asked_ = true;
+  }
+  while (const auto message = world_.poll()) {
+    ByteReader r(message->bytes);
+    const auto kind = r.get<Kind>();
+    if (kind == Kind::range) {
+      asked_ = false;
+      receive(r.get_vector<InputLine>());
+    } else if (kind == Kind::stop) {
+      stop_ = true;
+    } else {
+      fail(ExitCode::communication, "rank ", message->from, " sent an unknown message");
+    }
+  }
+}
+
+void WorkClient::receive(std::vector<InputLine> range) {
+  last_range_ = range.size();
+  if (range.empty()) no_more_ = true;
+  lines_.insert(lines_.end(), range.begin(), range.end());
+}
+
+std::optional<InputLine> WorkClient::take() {
+  if (lines_.empty()) return std::nullopt;
+  const InputLine line = lines_.front();
+  lines_.pop_front();
+  return line;
+}
+
+void WorkClient::announce_stop() {
+  if (std::exchange(stop_, true)) return;
+  if (server_ != nullptr) return server_->stop(world_);
+  ByteWriter w;
+  w.put(Kind::stop);
+  world_.post(w.bytes(), 0);
+}
+
+void WorkClient::report(const WorkTotals& totals) {
+  if (server_ != nullptr) {
+    server_->reports[replica_] = totals;
+    return;
+  }
+  ByteWriter w;
+  w.put(Kind::report);
+  w.put<int32_t>(replica_);
+  w.put(totals);
+  world_.post(w.bytes(), 0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+// The same prompts give the same bytes on every mesh, lag, budget, page count and thread count: promise 1, over ranks as threads.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/run_tiny.h"
+#include "support/tiny_model.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string& model_directory() {
+  static const std::string directory = [] {
+    const fs::path dir = fs::temp_directory_path() / "lockstep_tiny_layouts";
+    fs::remove_all(dir);
+    fs::create_directories(dir);
+    write_tiny_model({.n_layers = 4, .hidden = 72, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .ffn = 100}, dir);
+    return dir.string();
+  }();
+  return directory;
+}
+
+// Every kind of request, of lengths around page and chunk borders, faulty ones among them.
+std::string prompts() {
+  std::string lines;
+  for (int i = 0; i < 18; ++i) {
+    nlohmann::json line = {{"custom_id", "r" + std::to_string(i)},
+                           {"prompt", std::string(static_cast<size_t>(1 + i * 7), static_cast<char>('a' + i))},
+                           {"max_tokens", 3 + i % 13},
+                           {"temperature", i % 3 == 0 ? 0.0 : 0.5 + 0.1 * i},
+                           {"ignore_eos", true}};
+    if (i % 4 == 1) line["seed"] = 1000 + i;
+    if (i % 5 == 2) line["top_p"] = 0.7;
+    if (i % 6 == 3) line["top_k"] = 5;
+    if (i % 3 == 1) line["logprobs"] = 3;
+    if (i == 7) line["prompt"] = {"one", "two", "three"};
+    lines += line.dump() + "\n";
+  }
+  lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})" "\n";
+  lines += R"({"custom_id": "nothing", "prompt": "x", "max_tokens": 0})" "\n";
+  lines += R"({"custom_id": "faulty", "prompt": "x", "max_tokens": "8"})" "\n";
+  lines += R"({"custom_id": "too long", "prompt": ")" + std::string(300, 'x') + R"("})" "\n";
+  return lines;
+}
+
+const Records& reference() {
+  static const Records records = run_tiny(model_directory(), prompts(), {.max_sequences = 1});
+  return records;
+}
+
+void expect_equal(const TinyRun& run) {
+  const Records records = run_tiny(model_directory(), prompts(), run);
+  ASSERT_EQ(records.size(), reference().size());
+  for (const auto& [id, record] : reference()) EXPECT_EQ(records.at(id), record) << id;
+}
+
+TEST(Reference, AnswersEveryLineOnce) {
+  ASSERT_EQ(reference().size(), 22u);
+  const auto body = [](const std::string& id) { return nlohmann::json::parse(reference().at(id)); };
+  EXPECT_EQ(body("r7")["response"]["body"]["choices"].size(), 3u);
+  EXPECT_EQ(body("r2")["response"]["body"]["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(body("r1")["response"]["body"]["choices"][0]["logprobs"]["tokens"].size(), 4u);
+  EXPECT_EQ(body("chat")["response"]["body"]["object"], "chat.completion");
+  EXPECT_EQ(body("nothing")["response"]["body"]["choices"][0]["text"], "");
+  EXPECT_TRUE(body("faulty")["response"].is_null());
+  EXPECT_EQ(body("too long")["error"]["code"], "context_length_exceeded");
+}
+
+TEST(SameBytes, TensorParallel) {
+  expect_equal({.mesh = {.tp = 2}});
+  expect_equal({.mesh = {.tp = 3}});
+}
+TEST(SameBytes, PipelineParallel) {
+  expect_equal({.mesh = {.pp = 2}});
+  expect_equal({.mesh = {.pp = 4}});
+}
+TEST(SameBytes, DataParallel) {
+  expect_equal({.mesh = {.dp = 2}});
+  expect_equal({.mesh = {.dp = 3}});
+}
+TEST(SameBytes, AllThree) {
+  expect_equal({.mesh = {.dp = 1, .pp = 2, .tp = 2}});
+  expect_equal({.mesh = {.dp = 2, .pp = 2, .tp = 2}, .max_batch_tokens = 40});
+}
+TEST(SameBytes, Lag) {
+  for (const int lag : {0, 1, 4}) expect_equal({.lag = lag});
+  expect_equal({.mesh = {.pp = 2}, .lag = 4});
+  expect_equal({.mesh = {.pp = 2}, .lag = 0});
+}
+TEST(SameBytes, BudgetAndSequences) {
+  for (const int64_t budget : {1, 7, 64, 1024}) expect_equal({.max_batch_tokens = budget});
+  for (const int64_t n : {2, 5, 64}) expect_equal({.max_sequences = n, .n_pages = 200});
+}
+TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
+TEST(SameBytes, Threads) { expect_equal({.n_threads = 3}); }
+
+TEST(Seed, ChangesOnlyWhatIsDrawnFromIt) {
+  const Records records = run_tiny(model_directory(), prompts(), {.seed = 1});
+  EXPECT_EQ(records.at("r0"), reference().at("r0"));  // greedy
+  EXPECT_EQ(records.at("r1"), reference().at("r1"));  // a seed of its own
+  EXPECT_NE(records.at("r8"), reference().at("r8"));
+}
+
+TEST(Bf16, SameBytesToo) {
+  const Records one = run_tiny(model_directory(), prompts(), {.dtype = DType::bf16});
+  EXPECT_EQ(one, run_tiny(model_directory(), prompts(), {.mesh = {.tp = 2}, .max_batch_tokens = 33, .dtype = DType::bf16}));
+  EXPECT_EQ(one, run_tiny(model_directory(), prompts(), {.mesh = {.pp = 2}, .max_sequences = 3, .dtype = DType::bf16}));
+}
+
+}  // namespace
+}  // namespace lockstep

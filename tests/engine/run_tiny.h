@@ -1,0 +1,29 @@
+// A whole run inside one process: ranks as threads, a tiny model, a journal in a temporary directory. What commands/run.cpp does with
+// MPI, for tests of every layout.
+//   Records r = run_tiny(model_dir, prompts, {.mesh = {.dp = 1, .pp = 2, .tp = 2}, .lag = 1});   r["custom_id"]
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mesh/mesh.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct TinyRun {
+  Mesh mesh;
+  int lag = -1;                 // -1: stages - 1
+  int64_t max_batch_tokens = 256, max_sequences = 16, n_pages = 64, max_model_len = 256;
+  int n_threads = 1;
+  DType dtype = DType::f32;
+  uint64_t seed = 0;
+};
+
+using Records = std::map<std::string, std::string>;  // custom_id -> the journal's record
+
+// `prompts`: JSONL text.
+Records run_tiny(const std::string& model_directory, const std::string& prompts, const TinyRun& run);
+
+}  // namespace lockstep
