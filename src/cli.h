@@ -13,36 +13,36 @@ namespace lockstep {
 struct RunOptions {
   std::string model, input, output;
 
-  std::optional<int> tp, pp, dp;       // left out: derived from the number of ranks
-  std::string device = "auto";         // auto | cpu | cuda
-  std::string dtype = "auto";          // auto | f32 | bf16
-  std::string load_format = "auto";    // auto | dummy
-  int64_t max_batch_tokens = 2048;     // new tokens a step
-  int64_t max_sequences = 64;          // a replica works on at a time
-  int64_t max_model_len = 0;           // prompt + completion, tokens; 0: the model's
-  std::optional<uint64_t> kv_memory;   // bytes a rank
-  double memory_fraction = 0.5;        // of the node's free memory, for the KV pages of all its ranks
-  int threads = 0;                     // a rank; 0: derived
+  std::optional<int> tp, pp, dp;      // left out: derived from the number of ranks
+  std::string device = "auto";        // auto | cpu | cuda
+  std::string dtype = "auto";         // auto | f32 | bf16
+  std::string load_format = "auto";   // auto | dummy
+  int64_t max_batch_tokens = 2048;    // new tokens a step
+  int64_t max_sequences = 64;         // a replica works on at a time
+  int64_t max_model_len = 0;          // prompt + completion, tokens; 0: the model's
+  std::optional<uint64_t> kv_memory;  // bytes a rank
+  double memory_fraction = 0.5;       // of the node's free memory, for the KV pages of all its ranks
+  int threads = 0;                    // a rank; 0: derived
   bool prefix_cache = false;
-  bool graphs = true;                  // CUDA only
+  bool graphs = true;  // CUDA only
 
   uint64_t seed = 0;
-  std::optional<int64_t> max_tokens;   // these three: where a request is silent
+  std::optional<int64_t> max_tokens;  // these three: where a request is silent
   std::optional<double> temperature, top_p;
-  std::string chat_template;           // file
+  std::string chat_template;                    // file
   std::string content_special_tokens = "text";  // text | parse
   std::string served_model_name, require_model;
 
-  int64_t limit = 0;                   // first N lines; 0: all
-  std::string shard;                   // "I/N"
-  std::string resume = "auto";         // auto | never
+  int64_t limit = 0;            // first N lines; 0: all
+  std::string shard;            // "I/N"
+  std::string resume = "auto";  // auto | never
   bool overwrite = false, retry_errors = false, takeover = false;
 
-  std::string preflight = "off";       // off | quick | standard | deep
+  std::string preflight = "off";  // off | quick | standard | deep
   std::optional<double> walltime_s, grace_s, hang_timeout_s;
-  std::string metrics;                 // file
-  std::string progress = "auto";       // auto | off
-  std::optional<int> lag;              // of the scheduler, for tests
+  std::string metrics;            // file
+  std::string progress = "auto";  // auto | off
+  std::optional<int> lag;         // of the scheduler, for tests
 };
 
 struct MergeOptions {
