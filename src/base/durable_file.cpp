@@ -133,7 +133,7 @@ void AtomicFile::sync() {
 
 void AtomicFile::commit() {
   sync();
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (uninterrupted([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0) {
     const int error = errno;
     // A network file system may repeat a request whose answer was lost, and then find nothing to rename.
     if (!same_file(path_, device_, inode_)) fail_io(path_, "rename", error);
@@ -159,7 +159,7 @@ bool create_exclusive(const std::string& path, std::string_view bytes) {
   FileHandle file = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
   write_all(file.get(), bytes, temporary);
   if (const int error = try_sync(file.get()); error != 0) fail_io(temporary, "fdatasync", error);
-  if (::link(temporary.c_str(), path.c_str()) != 0) {
+  if (uninterrupted([&] { return ::link(temporary.c_str(), path.c_str()); }) != 0) {
     const int error = errno;
     struct stat s {};
     const bool linked = ::fstat(file.get(), &s) == 0 && s.st_nlink == 2;  // done, but the answer was lost on its way
