@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 
 #include "tests/journal/fake_job.h"
@@ -102,6 +103,46 @@ TEST(NoHardLinks, TheJobRunsAllTheSame) {
     faulty::disarm();
     EXPECT_EQ(read_file(out + "/completions.jsonl"), expected_completions(n));
   }
+}
+
+// A file server whose answer got lost: the name is made, though the call failed.
+TEST(LostReply, WhatWasDoneCountsAsDone) {
+  const Scratch scratch;
+  faulty::arm({.at = 4, .error = faulty::kDoneButFailed});  // open, write, fdatasync, link
+  EXPECT_TRUE(create_exclusive(scratch / "a", "x"));
+  faulty::arm({.at = 5, .error = faulty::kDoneButFailed});  // open, write, fsync, close, rename
+  atomic_write(scratch / "b", "y");
+  faulty::disarm();
+  EXPECT_EQ(read_file(scratch / "a"), "x");
+  EXPECT_EQ(read_file(scratch / "b"), "y");
+}
+
+// Between the look at a stale lock and the claim on it, another job took it, whole way: its lock must stay.
+TEST(LockRace, AClaimThatComesTooLateIsDropped) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", lock = out + "/journal/lock";
+  prepare_output(out);
+  const auto holder = [](const std::string& host, const std::string& token) {
+    return R"({"host":")" + host + R"(","pid":1,"process_start":1,"machine":"m","since":"","token":")" + token + "\"}\n";
+  };
+  write_file(lock, holder("node7", "0123456789abcdef"));
+  std::filesystem::last_write_time(lock, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  faulty::before_link([&](const std::string& name) {
+    if (name.find("lock.after-") == std::string::npos) return;
+    faulty::before_link({});
+    write_file(lock, holder("node9", "00000000000000aa"));
+  });
+  std::string message;
+  try {
+    DirectoryLock late(out);
+    EXPECT_TRUE(false) << "took " << late.replaced();
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  faulty::before_link({});
+  EXPECT_NE(message.find("node9"), std::string::npos) << message;
+  EXPECT_EQ(read_file(lock), holder("node9", "00000000000000aa"));
+  EXPECT_FALSE(std::filesystem::exists(lock + ".after-0123456789abcdef"));
 }
 
 // After a sync that failed the kernel may call lost data clean: the records go into a second file, once.

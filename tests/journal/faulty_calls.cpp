@@ -33,6 +33,7 @@ namespace {
 
 Plan plan;
 bool armed = false;
+std::function<void(const std::string&)> link_hook;
 int64_t count = 0;
 
 // ---- what a power loss would leave ----
@@ -98,8 +99,10 @@ void undo(const NameChange& c) {
   }
 }
 
+}  // namespace
+
 // Of each directory's changes a random first part survives; of each file's unsynced bytes all, a first part, or some blocks.
-[[noreturn]] void lose_power() {
+void lose_power() {
   std::mt19937_64 random(plan.seed);
   std::map<uint64_t, std::vector<NameChange>> by_directory;
   for (const NameChange& c : changes) by_directory[c.directory].push_back(c);
@@ -129,6 +132,8 @@ void undo(const NameChange& c) {
   ::_exit(99);
 }
 
+namespace {
+
 // What this call shall do: 0 (as usual), an errno, kShortWrite or kDoneButFailed.
 int next_fault() {
   if (!armed) return 0;
@@ -157,12 +162,12 @@ void arm(const Plan& p) {
   count = 0;
 }
 void disarm() { armed = false; }
+void before_link(std::function<void(const std::string&)> hook) { link_hook = std::move(hook); }
 int64_t n_calls() { return count; }
 
 }  // namespace lockstep::faulty
 
 using namespace lockstep::faulty;
-using lockstep::faulty::NameChange;
 
 extern "C" {
 
@@ -219,6 +224,7 @@ int __wrap_rename(const char* from, const char* to) {
 }
 
 int __wrap_link(const char* from, const char* to) {
+  if (const auto hook = link_hook) hook(to);  // a copy: it may replace itself
   if (armed && plan.error == kNoHardLinks) return errno = EPERM, -1;
   return with_fault([&] {
     const int result = __real_link(from, to);

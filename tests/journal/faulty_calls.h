@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace lockstep::faulty {
@@ -26,5 +27,11 @@ struct Plan {
 void arm(const Plan& plan);
 void disarm();
 int64_t n_calls();
+
+// The power loss of the armed plan, now.
+[[noreturn]] void lose_power();
+
+// Called with the new name before each link(), armed or not: what another process does at that moment.
+void before_link(std::function<void(const std::string&)> hook);
 
 }  // namespace lockstep::faulty

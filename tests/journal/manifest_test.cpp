@@ -152,6 +152,18 @@ TEST_F(ManifestTest, AnewRemovesOldResultsAndKeepsCountingEpochs) {
   EXPECT_EQ(check_start(out, other, {}), RunStart::resume);
 }
 
+TEST_F(ManifestTest, AnEpochThatHadNoShardYetIsOverwrittenToo) {
+  prepare_output(out);
+  begin_run(out, kAsked, RunStart::fresh);
+  const int64_t old = open_epoch(out, recover_journal(out), "{}");
+  begin_run(out, kAsked, RunStart::anew);
+  JournalWriter late(out, old, 0);  // its process lives on
+  late.append(entry_at(0));
+  late.commit();
+  EXPECT_EQ(recover_journal(out).first_epoch, 2);
+  EXPECT_TRUE(recover_journal(out).done.empty());
+}
+
 TEST_F(ManifestTest, ShardsOfTheOverwrittenRunThatACrashLeftDoNotCount) {
   run_fake_job(out, {.n_lines = 5});
   const std::string left = shard_path(out, {1, 0, 0}), bytes = read_file(left);

@@ -17,6 +17,7 @@ namespace lockstep {
 
 struct Report {
   int64_t n_calls = 0;
+  bool finished = false;
   int n_acknowledged = 0;
   int acknowledged[4096] = {};
   char message[1024] = {};
