@@ -84,6 +84,7 @@ class LineReader {
   struct Line {
     std::string_view text;  // without LF; valid until the next call
     uint64_t offset = 0;
+    bool cut = false;
   };
   bool next(Line& line) {
     size_t looked_at = begin_;
@@ -103,6 +104,7 @@ class LineReader {
  private:
   bool take(Line& line, size_t stop, size_t next) {
     line.text = std::string_view(buffer_).substr(begin_, std::min(stop - begin_, kMaxKept));
+    line.cut = stop - begin_ > kMaxKept;
     line.offset = offset_;
     offset_ += next - begin_;
     begin_ = next;
@@ -113,6 +115,7 @@ class LineReader {
   bool take_cut(Line& line) {
     cut_.assign(buffer_, begin_, kMaxKept);
     line.text = cut_;
+    line.cut = true;
     line.offset = offset_;
     for (;;) {
       const void* lf = std::memchr(buffer_.data() + begin_, '\n', end_ - begin_);
@@ -171,7 +174,7 @@ InputFile InputFile::open(const std::string& path, int64_t limit) {
   JsonLine json;
   LineReader::Line physical;
   for (int64_t line = 1; (limit == 0 || static_cast<int64_t>(file.lines_.size()) < limit) && reader.next(physical); ++line) {
-    const std::string_view text = trim_end(physical.text);
+    const std::string_view text = physical.cut ? physical.text : trim_end(physical.text);  // a cut one stays too long
     if (text.empty()) continue;
     const PromptOutline outline = outline_prompt(json, text, line);
     file.lines_.push_back({.line = line,

@@ -232,6 +232,16 @@ TEST_F(InputFileTest, ALongLineIsItsOwnFault) {
   }
 }
 
+TEST_F(InputFileTest, NothingHidesBehindALongRunOfBlanks) {
+  for (const std::string& blanks : {std::string(kMaxLineBytes, ' '), std::string(kMaxLineBytes + (9 << 20), ' ')}) {
+    const InputFile input = opened(kA + blanks + "hidden\n" + kB);
+    ASSERT_EQ(input.lines().size(), 2u);
+    const PromptRecord r = parse_prompt(input.read(input.lines()[0]), 1);
+    ASSERT_TRUE(r.fault);
+    EXPECT_EQ(r.fault->code, "line_too_long");
+  }
+}
+
 TEST_F(InputFileTest, BlanksAfterTheLimitDoNotMakeALineTooLong) {
   const std::string longest = R"({"prompt":")" + std::string(kMaxLineBytes - 13, 'x') + "\"}";
   const InputFile input = opened(longest + "\r\n" + kB);

@@ -180,6 +180,7 @@ TEST(PromptParams, KnownNamesPassWithNeutralValuesOnly) {
       {R"("best_of": 3)", "best_of: 3"},
       {R"("suffix": "end")", "suffix: \"end\""},
       {R"("response_format": {"type":"json_schema"})", "response_format: {\"type\":\"json_schema\"}"},
+      {R"("response_format": {"type":"te xt"})", "response_format: {\"type\":\"te xt\"}"},
       {R"("response_format": "text")", "response_format: \"text\""},
       {R"("guided_regex": "a+")", "guided_regex: \"a+\""},
       {R"("use_beam_search": true)", "use_beam_search: true"},

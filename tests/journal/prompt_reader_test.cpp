@@ -92,6 +92,8 @@ TEST(PromptReader, FaultyCustomIds) {
 }
 
 TEST(PromptReader, AFaultyLineKeepsItsId) {
+  EXPECT_EQ(parsed(R"({"id":"q","method":"POST","url":"/v1/completions","body":{"prompt":"x"}})").custom_id,
+            "line-7");  // a batch line has no `id`
   EXPECT_EQ(parsed(R"({"custom_id": "k", "prompt": 5})").custom_id, "k");
   EXPECT_EQ(parsed(R"({"custom_id": "k", "prompt": "x")").custom_id, "line-7");  // not JSON: nothing of it is believed
   EXPECT_EQ(parsed(R"({"custom_id": "k", "custom_id": "l", "prompt": "x"})").custom_id, "line-7");
