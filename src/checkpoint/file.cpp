@@ -30,29 +30,16 @@ void refuse_lfs_pointer(const File& file) {
 }  // namespace
 
 File::File(std::string path) : path_(std::move(path)) {
+  int error = 0;
   // O_NONBLOCK: opening a named pipe must not wait for its writer.
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail(ExitCode::unreadable, path_, ": ", std::strerror(errno));
+  fd_ = try_open(path_, O_RDONLY | O_NONBLOCK, error);
+  if (error != 0) fail(ExitCode::unreadable, path_, ": ", std::strerror(error));
   struct stat info;
-  const bool known = ::fstat(fd_, &info) == 0;
-  if (!known || !S_ISREG(info.st_mode)) {
-    ::close(std::exchange(fd_, -1));
-    fail(ExitCode::unreadable, path_, known ? ": not a regular file" : ": fstat failed");
-  }
+  if (::fstat(fd_.get(), &info) != 0) fail(ExitCode::unreadable, path_, ": ", std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) fail(ExitCode::unreadable, path_, ": not a regular file");
   size_ = static_cast<uint64_t>(info.st_size);
-  try {
-    refuse_lfs_pointer(*this);
-  } catch (...) {
-    ::close(std::exchange(fd_, -1));
-    throw;
-  }
+  refuse_lfs_pointer(*this);
 }
-
-File::~File() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-File::File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 std::string File::name() const { return base_name(path_); }
 
@@ -61,7 +48,7 @@ void File::read(uint64_t offset, std::span<std::byte> out) const {
     fail(ExitCode::unreadable, path_, ": ", out.size(), " bytes at ", offset, " wanted, the file has ", size_);
   }
   while (!out.empty()) {
-    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(ExitCode::unreadable, path_, ": reading at ", offset, ": ", std::strerror(errno));
     if (n == 0)

@@ -8,14 +8,13 @@
 #include <span>
 #include <string>
 
+#include "base/durable_file.h"
+
 namespace lockstep {
 
 class File {
  public:
   explicit File(std::string path);  // throws Error (unreadable)
-  ~File();
-  File(File&& other) noexcept;
-  File& operator=(File&&) = delete;
 
   const std::string& path() const { return path_; }
   std::string name() const;  // base name
@@ -26,7 +25,7 @@ class File {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  FileHandle fd_;
   uint64_t size_ = 0;
 };
 

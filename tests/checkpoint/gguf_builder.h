@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ struct GgufBuilder {
     std::vector<uint64_t> dims;  // fastest first, as in the file
     uint32_t type = 0;           // 0: F32
     std::string bytes;
-    int64_t offset = -1;  // -1: after the tensor before
+    std::optional<uint64_t> offset = {};  // nothing: after the tensor before
   };
   std::string magic = "GGUF";
   uint32_t version = 3;
@@ -80,7 +81,7 @@ struct GgufBuilder {
     for (const auto& t : tensors) {
       out += raw_string(t.name) + raw(static_cast<uint32_t>(t.dims.size()));
       for (const uint64_t d : t.dims) out += raw(d);
-      out += raw(t.type) + raw<uint64_t>(t.offset < 0 ? offset : static_cast<uint64_t>(t.offset));
+      out += raw(t.type) + raw<uint64_t>(t.offset.value_or(offset));
       offset = (offset + t.bytes.size() + alignment - 1) / alignment * alignment;
     }
     return out;

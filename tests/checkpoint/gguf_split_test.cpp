@@ -8,11 +8,13 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/gguf_builder.h"
+#include "support/tiny_model.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr const char* kParts[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"};
@@ -91,6 +93,18 @@ TEST(GgufDirectory, OneModelOpensSeveralAreListed) {
   d.write("b.gguf", small_llama().build());
   EXPECT_THAT(open_error(d.path()), HasSubstr("name one of 2 GGUF models: a.gguf, b.gguf"));
   EXPECT_TRUE(Checkpoint::open(d.path("b.gguf"))->has("model.norm.weight"));
+}
+
+// Some directories of GGUF files come with the config.json of the original; with safetensors beside it, these are read.
+TEST(GgufDirectory, BesideAConfig) {
+  const TempDirectory d;
+  d.write("a.gguf", small_llama().build());
+  d.write("config.json", "{}");
+  EXPECT_EQ(Checkpoint::open(d.path())->format(), "gguf f32");
+  write_tiny_model({}, d.path());
+  const auto c = Checkpoint::open(d.path());
+  EXPECT_EQ(c->format(), "safetensors bf16");
+  EXPECT_THAT(c->warnings(), ElementsAre(HasSubstr("1 files are ignored: a.gguf")));
 }
 
 }  // namespace

@@ -156,11 +156,16 @@ TEST(HfDirectory, MixedDtypesAndUnknownExtras) {  // RC-57
     norm.append(reinterpret_cast<const char*>(&value), 4);
   }
   replace_tensor(parts, "model.norm.weight", "F32", {64}, norm);
+  parts.header["unused.filler2"] = parts.header["unused.filler"];
+  std::string half;
+  for (int i = 0; i < 64; ++i) half += std::string("\x01\x3C", 2);  // 1 + 2^-10 in f16
+  replace_tensor(parts, "model.layers.0.input_layernorm.weight", "F16", {64}, half);
   d.write("model.safetensors", put_together(parts));
   const auto c = Checkpoint::open(d.path());
   EXPECT_EQ(c->natural_dtype(), DType::bf16);
   EXPECT_EQ(read_all(*c, "model.norm.weight")[3], 1.0f + 3 * 0x1p-20f);
-  EXPECT_THAT(c->warnings(), ElementsAre(HasSubstr("1 tensors are not used: unused.filler")));
+  EXPECT_EQ(read_all(*c, "model.layers.0.input_layernorm.weight")[63], 1.0f + 0x1p-10f);
+  EXPECT_THAT(c->warnings(), ElementsAre(HasSubstr("2 tensors are not used: unused.filler, unused.filler2")));
 }
 
 TEST(HfDirectory, WrongDtypeOrShapeIsNamed) {  // RC-57
