@@ -105,13 +105,23 @@ void mark_final_message(ChatMessages& chat, Budget& budget) {
 }
 
 MarkedText cut_after_final_message(const MarkedText& prompt, const ChatMessages& chat) {
-  const std::string_view bytes = prompt.bytes;
-  const size_t at = rfind_bytes(bytes, stripped(kEndMark));
+  const std::string_view bytes = prompt.bytes, mark = stripped(kEndMark);
+  const size_t at = rfind_bytes(bytes, mark);
   if (at == std::string_view::npos || find_bytes(bytes, stripped(chat.final_content)) == std::string_view::npos) {
     raise("continue_final_message: the template changes or leaves out the content of the last message");
   }
-  if (bytes.substr(at, kEndMark.size()) == kEndMark) return prompt.slice(0, at);  // it keeps trailing white space
-  return prompt.slice(0, strip_bounds(bytes.substr(0, at), false, true).second);
+  const bool keeps_space = bytes.substr(at, kEndMark.size()) == kEndMark;
+  const MarkedText kept = prompt.slice(0, keeps_space ? at : strip_bounds(bytes.substr(0, at), false, true).second);
+  // A template that writes the content twice leaves marks in the middle. Their blank, where still there, is the request's.
+  MarkedText clean;
+  size_t from = 0;
+  for (size_t hit = find_bytes(kept.bytes, mark); hit != std::string_view::npos; hit = find_bytes(kept.bytes, mark, from)) {
+    clean.append(kept, from, hit);
+    from = hit + mark.size();
+    if (from < kept.bytes.size() && kept.bytes[from] == ' ' && !kept.trusted_at(from)) ++from;
+  }
+  clean.append(kept, from, kept.bytes.size());
+  return clean;
 }
 
 }  // namespace lockstep::jinja

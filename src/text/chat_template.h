@@ -22,14 +22,14 @@ namespace lockstep {
 inline constexpr const char* kDefaultNow = "2025-01-02 03:04:05";
 
 struct ChatInput {
-  std::string messages;  // JSON array of objects; keys that are null count as absent
-  std::string tools;     // JSON array, or ""
-  std::string kwargs;    // JSON object of further variables, or ""; they win over the special tokens
+  std::string messages = {};  // JSON array of objects; keys that are null count as absent
+  std::string tools = {};     // JSON array, or ""
+  std::string kwargs = {};    // JSON object of further variables, or ""; they win over the special tokens
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the prompt ends with the last message's content; excludes add_generation_prompt
-  std::string bos_text, eos_text;
-  std::vector<std::pair<std::string, std::string>> special_tokens;  // variable ("pad_token") and text
-  std::string now;                                                  // "YYYY-MM-DD HH:MM:SS", or "" for kDefaultNow
+  std::string bos_text = {}, eos_text = {};
+  std::vector<std::pair<std::string, std::string>> special_tokens = {};  // variable ("pad_token") and text
+  std::string now = {};                                                  // "YYYY-MM-DD HH:MM:SS", or "" for kDefaultNow
 };
 
 class ChatTemplate {

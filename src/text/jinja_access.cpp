@@ -20,10 +20,11 @@ Value missing_element(const Value& value, const Value& key, Budget& budget) {
 
 // A method, or an undefined value that says why not; nullopt where Python's object has no such attribute.
 std::optional<Value> find_method(const Value& value, const std::string& name) {
-  const Function method = value.text() != nullptr       ? find_text_method(name)
-                          : value.dict() != nullptr     ? find_dict_method(name)
-                          : value.sequence() != nullptr ? find_list_method(name)
-                                                        : nullptr;
+  const bool is_list = value.sequence() != nullptr && value.sequence()->indexable();
+  const Function method = value.text() != nullptr   ? find_text_method(name)
+                          : value.dict() != nullptr ? find_dict_method(name)
+                          : is_list                 ? find_list_method(name)
+                                                    : nullptr;
   if (method != nullptr) return Value(std::make_shared<const Callable>(Callable{name, method, value, nullptr, {}}));
   if (is_refused_method(value, name) || (name.starts_with("__") && name.ends_with("__"))) {
     return make_undefined("access to attribute '", name, "' of '", type_name(value), "' object is unsafe.");

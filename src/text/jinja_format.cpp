@@ -168,8 +168,11 @@ Value printf_format(const MarkedText& format, const Value& values, Budget& budge
     out.append(format_value(value, spec, budget));
     if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
   }
+  // Python takes whatever has items for a mapping, a list too.
+  const bool takes_all = values.dict() != nullptr || values.is_undefined() ||
+                         (values.sequence() != nullptr && !is_tuple && values.sequence()->indexable());
   const size_t n_given = is_tuple ? values.sequence()->items.size() : 1;
-  if (!named && n_used < n_given && values.dict() == nullptr) raise("not all arguments converted during string formatting");
+  if (!named && n_used < n_given && !takes_all) raise("not all arguments converted during string formatting");
   return make_text(std::move(out), budget);
 }
 

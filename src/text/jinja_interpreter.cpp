@@ -146,8 +146,8 @@ Interpreter::Flow Interpreter::run_for(const Statement& statement) {
   return run_loop(statement, iterate(eval(*statement.value), budget), scope_, 0);
 }
 
-Interpreter::Flow Interpreter::run_loop(const Statement& statement, std::vector<Value> items,
-                                        const std::shared_ptr<Scope>& outside, int64_t depth0) {
+Interpreter::Flow Interpreter::run_loop(const Statement& statement, std::vector<Value> items, std::shared_ptr<Scope> outside,
+                                        int64_t depth0) {
   LoopState loop;
   loop.node = &statement;
   loop.outside = outside;
@@ -156,7 +156,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, std::vector<
   Object* object = make_object(Object::Type::loop);
   object->state = &loop;
   const auto before = scope_;
-  Flow flow = Flow::normal;
+  bool completed = false;  // one pass of the body: what for-else asks, in Jinja, is not whether there was an element
   while (advance(loop)) {
     loop.previous = std::move(loop.current);
     loop.current = std::move(loop.ready.front());
@@ -166,12 +166,14 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, std::vector<
     scope_ = std::make_shared<Scope>(Scope{outside, {}});
     assign(*statement.target, loop.current);
     scope_->set(program_.loop, Value(object));
-    if (run(*statement.body) == Flow::leave_loop) break;
+    const Flow flow = run(*statement.body);
+    if (flow == Flow::leave_loop) break;
+    completed |= flow == Flow::normal;
   }
   object->state = nullptr;
   scope_ = before;
-  if (loop.index0 < 0 && !statement.branches.empty()) flow = run_in_scope(statement.branches[0].body);
-  return flow;
+  if (completed || statement.branches.empty()) return Flow::normal;
+  return run_in_scope(statement.branches[0].body);
 }
 
 bool Interpreter::advance(LoopState& loop) {
@@ -200,7 +202,6 @@ void Interpreter::define_macro(const Statement& statement) {
 
 void Interpreter::run_call_block(const Statement& statement) {
   Callable caller;
-  caller.name = "caller";
   caller.macro = statement.macro.get();
   caller.scope = scope_;
   const Expr& call_expr = *statement.value;

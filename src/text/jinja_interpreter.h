@@ -70,7 +70,7 @@ class Interpreter {
   Flow run(const Body& body);
   Flow run(const Statement& statement);
   Flow run_for(const Statement& statement);
-  Flow run_loop(const Statement& statement, std::vector<Value> items, const std::shared_ptr<Scope>& outside, int64_t depth0);
+  Flow run_loop(const Statement& statement, std::vector<Value> items, std::shared_ptr<Scope> outside, int64_t depth0);
   bool advance(LoopState& loop);  // fills `ready`; false at the end
   Flow run_if(const Statement& statement);
   Flow run_with(const Statement& statement);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "text/jinja_text_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -121,8 +122,9 @@ bool is_list_or_tuple(const Value& v) { return v.sequence() != nullptr && v.sequ
 Value add(const Value& a, const Value& b, Budget& budget) {
   if (a.text() != nullptr) {
     if (b.text() == nullptr) raise("can only concatenate str (not \"", type_name(b), "\") to str");
-    MarkedText joined = *a.text();
-    joined.append(*b.text());
+    const MarkedText &left = *a.text(), &right = *b.text();
+    MarkedText joined = right.html_safe && !left.html_safe ? escape_html(left, budget) : left;
+    joined.append(left.html_safe && !right.html_safe ? escape_html(right, budget) : right);
     return make_text(std::move(joined), budget);
   }
   if (is_list_or_tuple(a)) {
@@ -249,7 +251,9 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
     for (size_t at = 0; at < t->bytes.size();) {
       const size_t end = at + decode_utf8(t->bytes, at).length;
       budget.spend(1);
-      items.emplace_back(t->slice(at, end));
+      MarkedText letter;  // append and not slice: the letters of safe text are plain
+      letter.append(*t, at, end);
+      items.emplace_back(std::move(letter));
       at = end;
     }
   } else if (!value.is_undefined()) {

@@ -73,7 +73,10 @@ std::string scalar_text(const Value& value) {
   if (const double* r = value.real()) return float_repr(*r);
   if (const BigInteger* n = value.big_integer()) return n->digits;
   if (value.is_undefined()) return "Undefined";
-  if (const Callable* c = value.callable()) return concat(c->macro != nullptr ? "<Macro '" : "<function '", c->name, "'>");
+  if (const Callable* c = value.callable()) {
+    if (c->macro == nullptr) raise("a method or function can't be printed: '", c->name, "' without its parentheses?");
+    return c->name.empty() ? "<Macro anonymous>" : concat("<Macro '", c->name, "'>");
+  }
   return "";
 }
 
@@ -82,7 +85,7 @@ void append_repr(std::string& out, const Value& value, Budget& budget, int depth
   if (depth > kMaxValueDepth) raise("a value too deep to print");
   if (const MarkedText* t = value.text()) {
     budget.spend_text(t->bytes.size());
-    out += text_repr(t->bytes);
+    out += t->html_safe ? concat("Markup(", text_repr(t->bytes), ")") : text_repr(t->bytes);
   } else if (const Sequence* s = value.sequence()) {
     static constexpr const char* kOpen[] = {"[", "(", "", "dict_items([", "dict_keys([", "dict_values([", ""};
     static constexpr const char* kClose[] = {"]", ")", "", "])", "])", "])", ""};

@@ -125,16 +125,16 @@ std::vector<Value> sorted(I& i, std::vector<Value> items, std::vector<Value> key
 Value sort_filter(I& i, const Value& input, Args& args) {
   const auto [reverse, case_sensitive, attribute] = bind(args, "sort", {"reverse", "case_sensitive", "attribute"});
   std::vector<Value> items = iterate(input, i.budget), keys;
+  std::vector<Value> attributes;  // keys are lists, so that two undefined values are equal
+  if (attribute != nullptr && attribute->text() != nullptr) {
+    attributes = split(*attribute->text(), ",", -1, i.budget);
+  } else {
+    attributes.push_back(attribute == nullptr ? Value() : *attribute);
+  }
   for (const Value& item : items) {
-    if (attribute == nullptr || attribute->text() == nullptr || attribute->text()->bytes.find(',') == std::string::npos) {
-      keys.push_back(sort_key(i, item, attribute, given_true(case_sensitive)));
-      continue;
-    }
-    std::vector<Value> several;
-    for (const Value& part : split(*attribute->text(), ",", -1, i.budget)) {
-      several.push_back(sort_key(i, item, &part, given_true(case_sensitive)));
-    }
-    keys.push_back(make_list(std::move(several), i.budget));
+    std::vector<Value> key;
+    for (const Value& part : attributes) key.push_back(sort_key(i, item, &part, given_true(case_sensitive)));
+    keys.push_back(make_list(std::move(key), i.budget));
   }
   return make_list(sorted(i, std::move(items), std::move(keys), given_true(reverse)), i.budget);
 }
@@ -155,15 +155,15 @@ Value dictsort_filter(I& i, const Value& input, Args& args) {
 
 Value unique_filter(I& i, const Value& input, Args& args) {
   const auto [case_sensitive, attribute] = bind(args, "unique", {"case_sensitive", "attribute"});
-  Dict seen;
-  std::vector<Value> out;
-  for (const Value& item : iterate(input, i.budget)) {
-    Value key = sort_key(i, item, attribute, given_true(case_sensitive));
-    if (seen.find(key) != nullptr) continue;
-    seen.set(std::move(key), Value(), i.budget);
-    out.push_back(item);
-  }
-  return make_sequence(std::move(out), i.budget, Sequence::Type::generator);
+  return lazily(i, [&](std::vector<Value>& out) {
+    Dict seen;
+    for (const Value& item : iterate(input, i.budget)) {
+      Value key = sort_key(i, item, attribute, given_true(case_sensitive));
+      if (seen.find(key) != nullptr) continue;
+      seen.set(std::move(key), Value(), i.budget);
+      out.push_back(item);
+    }
+  });
 }
 
 template <bool largest>

@@ -59,12 +59,16 @@ Value reverse_filter(I& i, const Value& input, Args&) {
 }
 
 Value items_filter(I& i, const Value& input, Args&) {
+  if (input.is_undefined()) return generator(i, {});
+  if (input.dict() == nullptr) {
+    Sequence nothing;
+    nothing.type = Sequence::Type::generator;
+    nothing.late_error = RenderError{"Can only get item pairs from a mapping."};
+    return Value(std::make_shared<const Sequence>(std::move(nothing)));
+  }
   std::vector<Value> pairs;
-  if (!input.is_undefined()) {
-    if (input.dict() == nullptr) raise("Can only get item pairs from a mapping.");
-    for (const auto& [key, value] : input.dict()->entries) {
-      pairs.push_back(make_sequence({key, value}, i.budget, Sequence::Type::tuple));
-    }
+  for (const auto& [key, value] : input.dict()->entries) {
+    pairs.push_back(make_sequence({key, value}, i.budget, Sequence::Type::tuple));
   }
   return generator(i, std::move(pairs));
 }
@@ -73,7 +77,7 @@ template <bool by_columns>
 Value batch_filter(I& i, const Value& input, Args& args) {
   const auto [size, fill] = bind(args, by_columns ? "slice" : "batch", {"linecount", "fill_with"}, 1);
   const int64_t n = integer_argument(*size, "batch");
-  if (n < 1 || n > 100'000) raise("batch() wants a positive number");
+  if (n < 1 || n > 100'000) raise("batch() wants a positive number of at most 100000");
   const std::vector<Value> items = iterate(input, i.budget);
   const size_t n_groups =
       by_columns ? static_cast<size_t>(n) : (items.size() + static_cast<size_t>(n) - 1) / static_cast<size_t>(n);

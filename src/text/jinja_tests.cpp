@@ -25,7 +25,7 @@ bool is_float(I&, const Value& v, Args&) { return v.real() != nullptr; }
 bool is_any_number(I&, const Value& v, Args&) { return is_number(v) || v.big_integer() != nullptr; }
 bool is_string(I&, const Value& v, Args&) { return v.text() != nullptr; }
 bool is_mapping(I&, const Value& v, Args&) { return v.dict() != nullptr; }
-bool is_callable(I&, const Value& v, Args&) { return v.callable() != nullptr; }
+bool is_callable(I&, const Value& v, Args&) { return v.callable() != nullptr || v.is_undefined(); }
 bool is_sequence(I&, const Value& v, Args&) {
   return v.text() != nullptr || v.dict() != nullptr || v.is_undefined() ||
          (v.sequence() != nullptr && v.sequence()->indexable());

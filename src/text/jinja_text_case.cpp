@@ -62,6 +62,7 @@ template <class Append>
 MarkedText map_text(const MarkedText& text, Budget& budget, const Append& append) {
   budget.spend_text(text.bytes.size());
   MarkedText out;
+  out.html_safe = text.html_safe;
   size_t at = 0;
   std::string mapped;
   for (const MarkedText::Run& run : text.runs) {

@@ -41,20 +41,17 @@ Value replace_filter(I& i, const Value& input, Args& args) {
   return i.text(replace(i.to_text(input), i.to_text(*old_text).bytes, i.to_text(*new_text), n, i.budget));
 }
 
+template <bool again>
 Value escape_filter(I& i, const Value& input, Args&) {
-  const MarkedText text = i.to_text(input);
-  MarkedText out;
-  for (size_t at = 0; at < text.bytes.size(); ++at) {
-    const char c = text.bytes[at];
-    const std::string_view entity = c == '&'    ? "&amp;"
-                                    : c == '<'  ? "&lt;"
-                                    : c == '>'  ? "&gt;"
-                                    : c == '\'' ? "&#39;"
-                                    : c == '"'  ? "&#34;"
-                                                : std::string_view(&text.bytes[at], 1);
-    out.append(entity, text.trusted_at(at));
-  }
-  return i.text(std::move(out));
+  MarkedText text = i.to_text(input);
+  if (again || !text.html_safe) text = escape_html(text, i.budget);
+  return i.text(std::move(text));
+}
+
+Value safe_filter(I& i, const Value& input, Args&) {
+  MarkedText text = i.to_text(input);
+  text.html_safe = true;
+  return i.text(std::move(text));
 }
 
 Value indent_filter(I& i, const Value& input, Args& args) {
@@ -90,6 +87,7 @@ Value center_filter(I& i, const Value& input, Args& args) {
 
 Value truncate_filter(I& i, const Value& input, Args& args) {
   const auto [length, kill, end, leeway] = bind(args, "truncate", {"length", "killwords", "end", "leeway"});
+  if (input.is_undefined()) return input;
   const MarkedText& text = text_argument(input, "truncate");
   const MarkedText mark = end == nullptr ? MarkedText("...", true) : text_argument(*end, "truncate");
   const int64_t wanted = length == nullptr ? 255 : integer_argument(*length, "truncate");
@@ -225,7 +223,7 @@ Value round_filter(I&, const Value& input, Args& args) {
   const int64_t digits = precision == nullptr ? 0 : integer_argument(*precision, "round");
   const std::string how = method == nullptr ? "common" : text_argument(*method, "round").bytes;
   if (digits < 0 || digits > 15) raise("round() to this precision is not supported");
-  if (how == "common" && is_integral(input)) return input;
+  if (how == "common" && is_integral(input)) return Value(as_integer(input), input.trusted);
   const double value = as_real(input);
   if (!std::isfinite(value)) return input;
   if (how == "common") {
@@ -244,16 +242,16 @@ Value round_filter(I&, const Value& input, Args& args) {
 
 constexpr FilterEntry kFilters[] = {
     {"string", string_filter},
-    {"safe", string_filter},
+    {"safe", safe_filter},
     {"trim", trim_filter},
     {"upper", map_filter<upper>},
     {"lower", map_filter<lower>},
     {"title", map_filter<title_words>},
     {"capitalize", map_filter<capitalize>},
     {"replace", replace_filter},
-    {"escape", escape_filter},
-    {"e", escape_filter},
-    {"forceescape", escape_filter},
+    {"escape", escape_filter<false>},
+    {"e", escape_filter<false>},
+    {"forceescape", escape_filter<true>},
     {"indent", indent_filter},
     {"center", center_filter},
     {"truncate", truncate_filter},

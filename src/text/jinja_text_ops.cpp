@@ -69,7 +69,7 @@ std::vector<Value> split(const MarkedText& text, std::optional<std::string_view>
   }
   while ((at = skip_spaces(bytes, at, true)) < bytes.size()) {
     if (!may_split()) {
-      add(at, skip_spaces_left(bytes, bytes.size(), true));
+      add(at, bytes.size());
       break;
     }
     const size_t end = skip_spaces(bytes, at, false);
@@ -103,7 +103,7 @@ std::vector<Value> split_from_right(const MarkedText& text, std::optional<std::s
   } else {
     while ((end = skip_spaces_left(bytes, end, true)) > 0) {
       if (parts.size() >= static_cast<size_t>(n_splits)) {
-        add(skip_spaces(bytes, 0, true), end);
+        add(0, end);
         break;
       }
       const size_t start = skip_spaces_left(bytes, end, false);
@@ -165,6 +165,26 @@ MarkedText strip(const MarkedText& text, bool left, bool right, const MarkedText
   const auto [from, to] =
       characters == nullptr ? strip_bounds(text.bytes, left, right) : strip_bounds(text.bytes, left, right, characters->bytes);
   return text.slice(from, to);
+}
+
+MarkedText escape_html(const MarkedText& text, Budget& budget) {
+  budget.spend_text(text.bytes.size());
+  MarkedText out;
+  out.html_safe = true;
+  size_t at = 0;
+  for (const MarkedText::Run& run : text.runs) {
+    for (; at < run.end; ++at) {
+      const char c = text.bytes[at];
+      const std::string_view entity = c == '&'    ? "&amp;"
+                                      : c == '<'  ? "&lt;"
+                                      : c == '>'  ? "&gt;"
+                                      : c == '\'' ? "&#39;"
+                                      : c == '"'  ? "&#34;"
+                                                  : std::string_view(&c, 1);
+      out.append(entity, run.trusted);
+    }
+  }
+  return out;
 }
 
 MarkedText pad(const MarkedText& text, int64_t width, bool left, bool right, const MarkedText& fill, Budget& budget) {

@@ -18,6 +18,7 @@ std::vector<Value> split_lines(const MarkedText& text, bool keep_ends, Budget& b
 MarkedText replace(const MarkedText& text, std::string_view old_text, const MarkedText& new_text, int64_t count,
                    Budget& budget);
 MarkedText strip(const MarkedText& text, bool left, bool right, const MarkedText* characters, Budget& budget);
+MarkedText escape_html(const MarkedText& text, Budget& budget);
 MarkedText pad(const MarkedText& text, int64_t width, bool left, bool right, const MarkedText& fill, Budget& budget);
 
 MarkedText upper(const MarkedText& text, Budget& budget);

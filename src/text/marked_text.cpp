@@ -31,6 +31,7 @@ void MarkedText::append(const MarkedText& other, size_t from, size_t to) {
 
 MarkedText MarkedText::slice(size_t from, size_t to) const {
   MarkedText part;
+  part.html_safe = html_safe;
   part.append(*this, from, to);
   return part;
 }

@@ -20,7 +20,8 @@ struct MarkedText {
     bool operator==(const Run&) const = default;
   };
   std::string bytes;
-  std::vector<Run> runs;  // neighbours differ; the last end is bytes.size(); none where bytes is empty
+  bool html_safe = false;  // from |safe or |escape: `+` escapes what is joined to it
+  std::vector<Run> runs;   // neighbours differ; the last end is bytes.size(); none where bytes is empty
 
   MarkedText() = default;
   MarkedText(std::string_view text, bool trusted) { append(text, trusted); }
