@@ -40,17 +40,14 @@ const AddedTokens::Node* AddedTokens::Trie::step(const Node& from, uint8_t byte)
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer) : tokens_(std::move(tokens)) {
-  for (const bool special : {true, false}) {  // of two with one text, the special one counts
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      const AddedToken& token = tokens_[i];
-      if (token.special != special) continue;
-      const std::string text = token.normalized ? normalizer.apply(token.content) : token.content;
-      if (text.empty()) continue;
-      if (text.size() > kMaxTokenBytes)
-        fail(ExitCode::unreadable, "tokenizer: added token ", token.id, " has ", text.size(), " bytes, more than ",
-             kMaxTokenBytes);
-      (token.normalized ? after_ : before_).add(text, static_cast<int32_t>(i));
-    }
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    AddedToken& token = tokens_[i];
+    token.pattern = token.normalized ? normalizer.apply(token.content) : token.content;
+    if (token.pattern.empty()) continue;
+    if (token.pattern.size() > kMaxTokenBytes)
+      fail(ExitCode::unreadable, "tokenizer: added token ", token.id, " has ", token.pattern.size(), " bytes, more than ",
+           kMaxTokenBytes);
+    (token.normalized ? after_ : before_).add(token.pattern, static_cast<int32_t>(i));
   }
 }
 
@@ -90,6 +87,7 @@ void AddedTokens::split(std::string_view text, std::span<const Span> untrusted, 
         ((begin > 0 && is_word(text, char_before(text, begin))) || (end < text.size() && is_word(text, end))))
       continue;
     while (found->lstrip && begin > done && is_space(text, char_before(text, begin))) begin = char_before(text, begin);
+    if (found->lstrip) begin = std::max(begin, done);
     if (found->rstrip) {
       if (end < spaces.begin || end > spaces.end) {
         spaces = {end, end};
@@ -98,8 +96,8 @@ void AddedTokens::split(std::string_view text, std::span<const Span> untrusted, 
       end = spaces.end;
     }
     emit(kNoToken, done, begin);
-    segments.push_back({found->id, {begin, end}});
-    done = end;  // the search goes on before white space that was taken: a token may begin in it
+    emit(found->id, begin, end);  // nothing, if a token before it took all
+    done = end;                   // the search goes on before white space that was taken: a token may begin in it
   }
   emit(kNoToken, done, text.size());
 }

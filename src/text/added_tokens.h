@@ -25,6 +25,7 @@ struct AddedToken {
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // and after it
   bool normalized = false;   // looked for after normalization, its content normalized too
+  std::string pattern{};     // what is looked for; filled in by AddedTokens
 };
 
 struct Segment {

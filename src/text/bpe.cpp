@@ -50,7 +50,8 @@ Bpe::Bpe(StringTable words, const std::vector<BpeMerge>& merges, const BpeOption
     merges_[at] = {pair, merge.rank, merge.result};
   }
   kept_ = std::make_unique<std::atomic<uint8_t>[]>(words_.n_ids());  // value-initialised
-  if (!options.byte_level && !options.ignore_merges && words_.find(kMeta) != kNoToken) find_cuts(merges);
+  const bool drops_characters = options.unk == kNoToken && std::count(fallback_.begin(), fallback_.end(), kNoToken) > 0;
+  if (!options.byte_level && !options.ignore_merges && !drops_characters && words_.find(kMeta) != kNoToken) find_cuts(merges);
 }
 
 // A merge that crosses a border makes a token whose text has that border inside, so where no result has the two characters

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -13,6 +14,22 @@ namespace lockstep {
 namespace {
 
 using Kind = NormalizeStep::Kind;
+
+constexpr std::pair<uint32_t, uint32_t> kNormalRanges[] = {
+#include "text/normal_form_ranges.inc"
+};
+
+// Whether a normal form may change the character or join it with another, in the Unicode version of Hugging Face's tables;
+// utf8proc's are newer.
+bool is_touched(uint32_t code_point) {
+  constexpr uint32_t kEnd = 0x30000;
+  static const std::vector<bool> touched = [] {
+    std::vector<bool> all(kEnd);
+    for (const auto& [first, last] : kNormalRanges) std::fill(all.begin() + first, all.begin() + last + 1, true);
+    return all;
+  }();
+  return code_point < kEnd && touched[code_point];
+}
 
 // What came from several bytes is trusted if all of them were.
 char all_trusted(std::string_view trusted) {
@@ -71,28 +88,40 @@ class NormalForm {
   std::vector<utf8proc_int32_t> code_points_;
 };
 
-bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
-
-// ASCII stands for itself and joins only with marks after it: so what is looked at is each stretch of other characters
-// with the one character before it.
+// Only stretches of touched characters are looked at: ASCII joins only with marks after it, so that of ASCII the one
+// character before a stretch goes with it; all others stand for themselves.
 void normalize(Kind kind, NormalText& text) {
   NormalForm form(kind);
   NormalText out;
   const std::string_view in = text.text;
-  for (size_t at = 0; at < in.size();) {
-    size_t begin = at;
-    while (begin < in.size() && is_ascii(in[begin])) ++begin;
-    if (begin < in.size() && begin > at) --begin;
-    out.text.append(in, at, begin - at);
-    size_t end = begin < in.size() ? begin + 1 : begin;
-    while (end < in.size() && !is_ascii(in[end])) ++end;
-    form.append(in.substr(begin, end - begin), out.text);
-    if (!text.trusted.empty()) {
-      out.trusted.append(text.trusted, at, begin - at);
-      out.trusted.resize(out.text.size(), all_trusted(std::string_view(text.trusted).substr(begin, end - begin)));
+  size_t done = 0;
+  const auto copy_to = [&](size_t end) {
+    out.text.append(in, done, end - done);
+    if (!text.trusted.empty()) out.trusted.append(text.trusted, done, end - done);
+    done = end;
+  };
+  const auto touched_end = [&](size_t at) {
+    while (at < in.size()) {
+      const Char c = char_at(in, at);
+      if (c.value < 0x80 || !is_touched(c.value)) break;
+      at = c.next;
     }
-    at = end;
+    return at;
+  };
+  for (size_t at = 0; at < in.size();) {
+    const size_t end = touched_end(at);
+    if (end == at) {
+      at = char_at(in, at).next;
+      continue;
+    }
+    const size_t begin = at > done && static_cast<unsigned char>(in[at - 1]) < 0x80 ? at - 1 : at;
+    copy_to(begin);
+    form.append(in.substr(begin, end - begin), out.text);
+    if (!text.trusted.empty())
+      out.trusted.resize(out.text.size(), all_trusted(std::string_view(text.trusted).substr(begin, end - begin)));
+    at = done = end;
   }
+  copy_to(in.size());
   text = std::move(out);
 }
 

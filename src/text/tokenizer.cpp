@@ -149,21 +149,31 @@ std::optional<TokenId> Tokenizer::find(std::string_view token) const {
 
 void finish_parts(TokenizerParts& parts, ModelTokens model) {
   const StringTable& tokens = parts.tokens;
-  parts.special.assign(tokens.n_ids(), false);
-  for (const AddedToken& token : parts.added.all())
-    if (token.special) parts.special[token.id] = true;
-  // Special tokens come from their text alone, found whole: no merge and no lookup of a word may make one.
   model.bpe.byte_level = parts.pretokenizer.is_byte_level();
+  parts.special.assign(tokens.n_ids(), false);
+  // A special token comes from its text found whole: no merge and no lookup of a word may make one. Only where the search
+  // can leave that text to the model, or where the token's bytes are those of another text, they may.
+  std::vector<bool> found_only(tokens.n_ids());
+  StringTable decoded = tokens;
+  const auto added = parts.added.all();
+  const bool leaves_text = std::any_of(added.begin(), added.end(), [](const AddedToken& token) { return token.single_word; });
+  for (const AddedToken& token : added) {
+    if (token.pattern != token.content) decoded.add(token.id, token.pattern);
+    if (!token.special) continue;
+    parts.special[token.id] = true;
+    found_only[token.id] = !leaves_text && token.pattern == token.content &&
+                           (!model.bpe.byte_level || bytes_of_level_text(token.content) == token.content);
+  }
   StringTable words;
   for (TokenId id = 0; id < tokens.n_ids(); ++id) {
     if (!tokens.has(id) || !model.in_model[id]) continue;
     const auto bytes = model.bpe.byte_level ? bytes_of_level_text(tokens.text(id)) : std::nullopt;
-    words.add(id, bytes ? *bytes : tokens.text(id), !parts.special[id] && (bytes || !model.bpe.byte_level));
+    words.add(id, bytes ? *bytes : tokens.text(id), !found_only[id] && (bytes || !model.bpe.byte_level));
   }
   words.build_index();
-  std::erase_if(model.merges, [&](const BpeMerge& merge) { return parts.special[merge.result]; });
+  std::erase_if(model.merges, [&](const BpeMerge& merge) { return found_only[merge.result]; });
   parts.bpe = Bpe(std::move(words), model.merges, model.bpe);
-  parts.decoder = Decoder(tokens, std::move(model.decoder));
+  parts.decoder = Decoder(decoded, std::move(model.decoder));
 }
 
 void set_bos_eos(TokenizerParts& parts, std::optional<bool> add_bos, std::optional<bool> add_eos) {

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxPieceBytes = 512;  // of a SentencePiece token; each is tried with every cut in two
-constexpr int32_t kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6;  // token types
 
 // What tokenizer.ggml.pre stands for, where the original tokenizer.json is known.
 struct Pre {
@@ -97,7 +97,7 @@ class Reader {
   int32_t type_of(TokenId id) const {
     if (!vocab_.token_types.empty()) return vocab_.token_types[id];
     const auto is = [&](const std::optional<int64_t>& special) { return special == id; };
-    return is(vocab_.unk_id) ? kUnknown : is(vocab_.bos_id) || is(vocab_.eos_id) || is(vocab_.pad_id) ? kControl : 1;
+    return is(vocab_.unk_id) ? kUnknown : is(vocab_.bos_id) || is(vocab_.eos_id) || is(vocab_.pad_id) ? kControl : kNormal;
   }
 
   std::optional<TokenId> special_id(std::optional<int64_t> id, const char* name, TokenId otherwise) const {
@@ -115,7 +115,7 @@ class Reader {
     for (TokenId id = 0; id < static_cast<TokenId>(n_tokens()); ++id) {
       const std::string& text = vocab_.tokens[id];
       // Filler up to a round number of rows, which the original vocabulary does not have.
-      const bool is_filler = type_of(id) == kUnused && text == concat("[PAD", id, "]");
+      const bool is_filler = type_of(id) != kNormal && text == concat("[PAD", id, "]");
       if (!is_filler) parts_->tokens.add(id, text);
     }
     parts_->tokens.build_index();

@@ -1,8 +1,7 @@
 // tokenizer.json (with tokenizer_config.json) -> Tokenizer.
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "text/tokenizer.h"
@@ -55,11 +54,11 @@ void check_model(const json& model) {
     fail(ExitCode::unreadable, "tokenizer.json: model.vocab or model.merges is missing");
 }
 
-// Ids of added tokens follow the library that wrote the file: a token of the vocabulary has its id there; another one the
-// next after the vocabulary and those before it. The id in the file agrees unless somebody edited it.
+// Ids of added tokens follow the library that wrote the file: a token of the vocabulary has its id there, each other one the
+// next after the vocabulary. The id in the file agrees unless somebody edited it.
 std::vector<AddedToken> parse_added(const json& list, const json& vocab, StringTable& tokens) {
   std::vector<AddedToken> added;
-  std::unordered_set<std::string> seen;
+  std::unordered_map<std::string, size_t> index_of;
   int64_t next = static_cast<int64_t>(vocab.size());
   for (const json& entry : list) {
     AddedToken token{.content = entry.at("content"),
@@ -68,10 +67,19 @@ std::vector<AddedToken> parse_added(const json& list, const json& vocab, StringT
                      .lstrip = flag(entry, "lstrip"),
                      .rstrip = flag(entry, "rstrip"),
                      .normalized = flag(entry, "normalized")};
-    if (token.content.empty() || !seen.insert(token.content).second) continue;
-    const auto known = vocab.find(token.content);
-    token.id = id_of(known != vocab.end() ? *known : json(next), token.content);
-    next = std::max<int64_t>(next, token.id + 1);
+    if (token.content.empty()) continue;
+    const auto [known, is_new] = index_of.try_emplace(token.content, added.size());
+    if (!is_new) {  // the flags of the last count
+      token.id = added[known->second].id;
+      token.special |= added[known->second].special;
+      added[known->second] = std::move(token);
+      continue;
+    }
+    const auto in_vocab = vocab.find(token.content);
+    token.id = id_of(in_vocab != vocab.end() ? *in_vocab : json(next++), token.content);
+    if (in_vocab == vocab.end() && tokens.has(token.id))
+      fail(ExitCode::unreadable, "tokenizer.json: added token '", token.content, "' falls on id ", token.id, ", which is '",
+           tokens.text(token.id), "'");
     tokens.add(token.id, token.content);
     added.push_back(std::move(token));
   }
@@ -142,6 +150,10 @@ void parse_post_processor(const json& processor, int depth, TokenizerParts& part
   } else {
     unsupported(concat("post_processor '", type, "'"));
   }
+  for (const auto& side : {before, after})
+    for (const TokenId id : side)
+      if (!parts.tokens.has(id))
+        fail(ExitCode::unreadable, "tokenizer.json: post_processor adds token ", id, ", which does not exist");
   parts.prefix.insert(parts.prefix.begin(), before.begin(), before.end());
   parts.suffix.insert(parts.suffix.end(), after.begin(), after.end());
 }
@@ -176,7 +188,12 @@ std::shared_ptr<TokenizerParts> parse_tokenizer(const json& file) {
   check_model(model);
   const json& vocab = model["vocab"];
   ModelTokens parsed;
-  for (const auto& [token, id] : vocab.items()) parts->tokens.add(id_of(id, token), token);
+  for (const auto& [token, value] : vocab.items()) {
+    const TokenId id = id_of(value, token);
+    if (parts->tokens.has(id))
+      fail(ExitCode::unreadable, "tokenizer.json: '", token, "' and '", parts->tokens.text(id), "' have one id, ", id);
+    parts->tokens.add(id, token);
+  }
   std::vector<AddedToken> added = parse_added(member(file, "added_tokens"), vocab, parts->tokens);
   parts->tokens.build_index();
   parsed.in_model.assign(parts->tokens.n_ids(), false);

@@ -70,4 +70,21 @@ inline GgufVocab gguf_vocab_of(const nlohmann::json& file, const std::string& pr
   return vocab;
 }
 
+// A dump of tests/data/text/dump_gguf_vocab.py.
+inline GgufVocab vocab_of_dump(const nlohmann::json& dump) {
+  GgufVocab vocab;
+  const auto get = [&](const char* name, auto& value) {
+    if (dump.contains(name)) value = dump[name].get<std::decay_t<decltype(value)>>();
+  };
+  const auto get_optional = [&]<class T>(const char* name, std::optional<T>& value) {
+    if (dump.contains(name)) value = dump[name].get<T>();
+  };
+  get("model", vocab.model), get("pre", vocab.pre), get("tokens", vocab.tokens), get("scores", vocab.scores);
+  get("token_types", vocab.token_types), get("merges", vocab.merges);
+  get_optional("bos_id", vocab.bos_id), get_optional("eos_id", vocab.eos_id), get_optional("unk_id", vocab.unk_id);
+  get_optional("pad_id", vocab.pad_id), get_optional("add_bos", vocab.add_bos), get_optional("add_eos", vocab.add_eos);
+  get_optional("add_space_prefix", vocab.add_space_prefix);
+  return vocab;
+}
+
 }  // namespace lockstep
