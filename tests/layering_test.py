@@ -11,13 +11,14 @@ MAY_INCLUDE = {  # README, "Layout of the code"
     "ops/cuda": "base tensor records ops kernels", "sched": "base records", "journal": "base records",
     "telemetry": "base records", "model": "base tensor mesh records checkpoint comm ops",
     "engine": "base tensor mesh records text checkpoint comm ops sched model journal telemetry",
-    "commands": "*", "": "*", "kernels": "kernels"}
+    "cli": "base", "commands": "*", "main": "*", "kernels": "kernels"}
 MAX_LINES = 500
 
 
 def folder_of(path):
     parts = path.parts[1:] if path.parts[0] == "src" else path.parts
-    return "/".join(parts[:2]) if parts[0] == "ops" and len(parts) > 2 else parts[0] if len(parts) > 1 else ""
+    return "/".join(parts[:2]) if parts[0] == "ops" and len(parts) > 2 else parts[0] if len(parts) > 1 else \
+        "main" if parts[0].startswith("main") else "cli"
 
 
 def sources():

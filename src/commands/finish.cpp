@@ -85,9 +85,6 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunOptions& opti
   return facts;
 }
 
-RequestDefaults defaults_of(const RunOptions& o) {
-  return {.max_tokens = o.max_tokens, .temperature = o.temperature, .top_p = o.top_p, .seed = static_cast<uint64_t>(o.seed)};
-}
 
 std::string about_run(const RunOptions& options, const Mesh& mesh, const MpiSession& mpi) {
   const Json about = {{"host", mpi.host}, {"ranks", mpi.size}, {"layout", layout_text(mesh)}, {"version", kVersion},

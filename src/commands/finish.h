@@ -26,7 +26,6 @@ namespace lockstep {
 // What must be equal on every rank: the program, the model's files, the arithmetic.
 std::vector<std::pair<std::string, std::string>> facts_of(const RunOptions& options, const ModelSource& model, const Ops& ops);
 
-RequestDefaults defaults_of(const RunOptions& options);
 std::string about_run(const RunOptions& options, const Mesh& mesh, const MpiSession& mpi);  // JSON, kept in the epoch file
 RequestTiming timing_of(const FinishedLine& line, int64_t epoch, int replica);
 

@@ -1,6 +1,7 @@
 #include "commands/job.h"
 
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "journal/epoch.h"
@@ -23,7 +24,10 @@ std::vector<ManifestField> manifest_fields(const RunOptions& options, const Mode
           {"--seed", concat(options.seed)},
           {"--max-tokens", options.max_tokens ? concat(*options.max_tokens) : "endpoint"},
           {"--temperature", text_of(options.temperature)},
-          {"--top-p", text_of(options.top_p)}};
+          {"--top-p", text_of(options.top_p)},
+          {"--chat-template", model.defaults.chat_template ? digest128(*model.defaults.chat_template).hex() : "model"},
+          {"--content-special-tokens", options.content_special_tokens},
+          {"--require-model", options.require_model}};
 }
 
 }  // namespace

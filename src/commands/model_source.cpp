@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/durable_file.h"
 #include "base/hash.h"
 
 namespace lockstep {
@@ -28,6 +29,19 @@ ModelSource open_model(const RunOptions& options) {
     all.add(model.files.back().second);
   }
   model.digest = all.finish().hex();
+
+  model.defaults = {.max_tokens = options.max_tokens,
+                    .temperature = options.temperature,
+                    .top_p = options.top_p,
+                    .seed = options.seed,
+                    .chat_template = std::nullopt,
+                    .parse_content = options.content_special_tokens == "parse"};
+  if (!options.chat_template.empty()) {
+    constexpr size_t kMaxTemplateBytes = 256 << 10;
+    model.defaults.chat_template = read_small_file(options.chat_template, kMaxTemplateBytes);
+    if (!model.defaults.chat_template) fail(ExitCode::unreadable, "--chat-template ", options.chat_template, ": no such file");
+    model.files.emplace_back("--chat-template", digest128(*model.defaults.chat_template).hex());
+  }
   return model;
 }
 

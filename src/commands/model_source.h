@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "cli.h"
+#include "engine/language.h"
 
 namespace lockstep {
 
@@ -19,6 +20,7 @@ struct ModelSource {
   std::string name;                                        // as the answers' `model` says it
   std::vector<std::pair<std::string, std::string>> files;  // base name, digest: of every file that defines the model
   std::string digest;                                      // of all of them
+  RequestDefaults defaults;                                // of the command line; its chat template read from its file
 };
 
 // Reads every byte of the model's files once for the digests (they are then in the page cache for loading).

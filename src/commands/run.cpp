@@ -62,7 +62,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
   std::unique_ptr<Language> language;
   std::unique_ptr<Stage> stage;
   everyone([&] {
-    if (is_root) language = std::make_unique<Language>(*model.checkpoint, defaults_of(options), model.max_model_len);
+    if (is_root) language = std::make_unique<Language>(*model.checkpoint, model.defaults, model.max_model_len);
   });
   const int64_t vocab = smallest(*groups->replica, is_root ? language->vocab() : INT64_MAX);
   n_pages = smallest(*groups->replica, n_pages);
@@ -97,6 +97,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
         *language, WorkClient(*world, server.get(), place.dp), *journal,
         ReplicaRootOptions{.input = options.input,
                            .model_name = model.name,
+                           .require_model = options.require_model,
                            .max_open = 2 * options.max_sequences,
                            .now_s = now_s,
                            .stop_asked = stop_requested,

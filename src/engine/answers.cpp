@@ -10,21 +10,35 @@ namespace lockstep {
 void Answers::begin(const InputLine& input, const PromptRecord& record, const std::vector<Request>& requests, double now_s) {
   Line& line = lines_[input.line];
   line.input = input;
-  line.record = record;
-  line.record.prompts.clear();
-  line.record.messages.clear();
+  line.custom_id = record.custom_id;
+  line.endpoint = record.endpoint;
   line.choices.resize(requests.size());
   line.n_open = static_cast<int32_t>(requests.size());
-  for (const Request& request : requests) line.n_prompt += static_cast<int64_t>(request.prompt.size());
   for (const Request& request : requests) {
     Sequence s{request, Detokenizer(language_.tokenizer(), true), {}};
     s.completion.line = request.line;
     s.completion.choice = request.choice;
     s.completion.n_prompt = static_cast<int32_t>(request.prompt.size());
     s.completion.admitted_s = now_s;
+    if (record.params.echo.value_or(false)) {
+      s.completion.echo = true;
+      s.completion.prompt_text = prompt_text(record, request);
+      if (request.sampling.prompt_logprobs) s.completion.prompt = request.prompt;
+      if (request.sampling.prompt_logprobs) s.completion.prompt_logprobs.resize(request.prompt.size() - 1);
+    }
+    // The n samples of a prompt share it.
+    if (request.choice % record.params.n.value_or(1) == 0) line.n_prompt += static_cast<int64_t>(request.prompt.size());
+    const bool needs_no_step = request.sampling.max_tokens == 0 && s.completion.prompt_logprobs.empty();
     sequences_.emplace(request.id, std::move(s));
-    if (request.sampling.max_tokens == 0) end(request.id, FinishReason::length, now_s);
+    if (needs_no_step) end(request.id, FinishReason::length, now_s);
   }
+}
+
+// As the line has it, or what its token ids say.
+std::string Answers::prompt_text(const PromptRecord& record, const Request& request) const {
+  const PromptText& prompt = record.prompts.at(request.choice / record.params.n.value_or(1));
+  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+  return language_.tokenizer().decode(request.prompt, false);
 }
 
 void Answers::fail_line(const InputLine& line, const std::string& custom_id, const Fault& fault) {
@@ -37,8 +51,7 @@ bool Answers::add(const SampledToken& sampled, double now_s) {
   Sequence& s = found->second;
   const SamplingParams& params = s.request.sampling;
   if (!sampled.finite) {
-    lines_.at(s.request.line).fault =
-        Fault{"non_finite_logits", concat("the model's logits hold NaN or infinity at token ", s.completion.tokens.size())};
+    fail_finite(s, concat("token ", s.completion.tokens.size(), " of the completion"));
     end(sampled.request, FinishReason::error, now_s);
     return true;
   }
@@ -47,7 +60,8 @@ bool Answers::add(const SampledToken& sampled, double now_s) {
   s.completion.tokens.push_back(sampled.token);
   if (params.n_logprobs >= 0) s.completion.logprobs.push_back(sampled);
 
-  const bool is_end = language_.ends(sampled.token) && !params.ignore_eos;
+  const auto& ends = params.stop_token_ids;
+  const bool is_end = std::find(ends.begin(), ends.end(), sampled.token) != ends.end();
   const bool is_full = static_cast<int32_t>(s.completion.tokens.size()) >= params.max_tokens;
   const size_t searched = s.completion.text.size();
   if (!is_end) s.completion.text += s.detokenizer.push(sampled.token);
@@ -58,15 +72,31 @@ bool Answers::add(const SampledToken& sampled, double now_s) {
   return true;
 }
 
+void Answers::add_score(const SampledToken& scored, double now_s) {
+  Sequence& s = sequences_.at(scored.request);
+  if (!scored.finite) fail_finite(s, concat("token ", scored.position, " of the prompt"));
+  auto& scores = s.completion.prompt_logprobs;
+  scores.at(static_cast<size_t>(scored.position) - 1) = scored;
+  const bool is_last = static_cast<size_t>(scored.position) == scores.size();
+  if (is_last && s.request.sampling.max_tokens == 0) end(scored.request, FinishReason::length, now_s);
+}
+
+void Answers::fail_finite(const Sequence& s, const std::string& where) {
+  lines_.at(s.request.line).fault = Fault{"non_finite_logits", concat("the model's logits hold NaN or infinity at ", where)};
+}
+
 // The earliest match in the text wins, whichever stop text it is; a match may have begun in text that was searched before.
 bool Answers::cut_at_stop(Sequence& s, size_t searched) {
-  size_t cut = std::string::npos;
-  for (const std::string& stop : s.request.sampling.stop) {
-    const size_t from = searched - std::min(searched, stop.size() - 1);
-    cut = std::min(cut, s.completion.text.find(stop, from));
+  const SamplingParams& params = s.request.sampling;
+  size_t cut = std::string::npos, end = 0;
+  for (const std::string& stop : params.stop) {
+    const size_t found = s.completion.text.find(stop, searched - std::min(searched, stop.size() - 1));
+    if (found == std::string::npos || found > cut || (found == cut && found + stop.size() < end)) continue;
+    cut = found;
+    end = found + stop.size();  // of two that begin together the longer one
   }
   if (cut == std::string::npos) return false;
-  s.completion.text.resize(cut);
+  s.completion.text.resize(params.include_stop_str_in_output ? end : cut);
   return true;
 }
 
@@ -84,15 +114,18 @@ void Answers::end(RequestId request, FinishReason reason, double now_s) {
 void Answers::close_line(int64_t line_number) {
   auto node = lines_.extract(line_number);
   Line& line = node.mapped();
-  const std::string& custom_id = line.record.custom_id;
+  const std::string& custom_id = line.custom_id;
   if (line.fault) return fail_line(line.input, custom_id, *line.fault);
   const RecordContext context{.custom_id = custom_id,
-                              .endpoint = line.record.endpoint,
+                              .endpoint = line.endpoint,
                               .model = model_name_,
                               .token_text =
                                   [this](TokenId token) {
-                                    std::string bytes = language_.tokenizer().token_bytes(token);
-                                    return TokenText{lossy_utf8(bytes), std::move(bytes)};
+                                    const Tokenizer& tokenizer = language_.tokenizer();
+                                    std::string bytes = tokenizer.token_bytes(token);
+                                    std::string text = lossy_utf8(bytes);
+                                    if (tokenizer.is_special(token)) bytes.clear();  // the text leaves it out
+                                    return TokenText{std::move(text), std::move(bytes)};
                                   },
                               .n_prompt_tokens = line.n_prompt};
   std::string record = success_record(context, line.choices);

@@ -35,6 +35,8 @@ class Answers {
 
   // One more token of a sequence; true when the sequence is finished by it.
   bool add(const SampledToken& token, double now_s);
+  // The log-probability of a prompt token; ends a sequence that only scores with its last one.
+  void add_score(const SampledToken& token, double now_s);
   bool open(RequestId request) const { return sequences_.contains(request); }
   int64_t n_open() const { return static_cast<int64_t>(sequences_.size()); }
   int64_t n_generated() const { return n_generated_; }  // tokens so far
@@ -49,13 +51,16 @@ class Answers {
   };
   struct Line {
     InputLine input;
-    PromptRecord record;  // without its prompts
+    std::string custom_id;
+    Endpoint endpoint = Endpoint::completions;
     std::vector<Completion> choices;
     int64_t n_prompt = 0;
     int32_t n_open = 0;
     std::optional<Fault> fault;
   };
+  void fail_finite(const Sequence& s, const std::string& where);
   bool cut_at_stop(Sequence& s, size_t searched);  // true if a stop text is in the completion, which is cut there
+  std::string prompt_text(const PromptRecord& record, const Request& request) const;
   void end(RequestId request, FinishReason reason, double now_s);
   void close_line(int64_t line);
 

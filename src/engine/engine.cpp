@@ -2,7 +2,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "sched/batch_builder.h"
 
 namespace lockstep {
 
@@ -24,12 +24,7 @@ StepTiming timing_of(const StepBatch& batch) {
 void check_lockstep([[maybe_unused]] const StepBatch& batch, [[maybe_unused]] Communicator& replica) {
 #ifndef NDEBUG
   ByteWriter w;
-  w.put(batch.step);
-  w.put_vector(batch.token_ids);
-  w.put_vector(batch.positions);
-  w.put_vector(batch.q_offsets);
-  w.put_vector(batch.kv_lengths);
-  w.put_vector(batch.pages);
+  w.put(hash_of(batch));
   const auto all = replica.exchange(w.bytes());
   for (size_t r = 0; r < all.size(); ++r)
     check(all[r] == all[0], "step ", batch.step, ": the batch of rank ", r, " of the replica differs from rank 0's");
@@ -59,8 +54,8 @@ bool Engine::step() {
   const StepBatch batch = scheduler_.schedule();
   check_lockstep(batch, replica_);
   stage_.forward(batch);
-  const auto sampled = options_.last_stage ? stage_.collect(batch.step) : std::vector<SampledToken>{};
-  if (root_ != nullptr) publish(root_->events_of(batch, sampled));
+  const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};
+  if (root_ != nullptr) publish(root_->events_of(batch, outcome));
   if (batch.n_tokens() == 0) relax(1000);  // nothing to do until work arrives: let others have the processor
   ++step_;
 

@@ -63,29 +63,30 @@ Language::Language(const Checkpoint& checkpoint, const RequestDefaults& defaults
       defaults_(defaults),
       max_model_len_(max_model_len),
       vocab_(std::min<int64_t>(checkpoint.config().vocab, tokenizer_.n_tokens())) {
-  if (const auto source = checkpoint.chat_template()) chat_template_ = ChatTemplate::parse(*source);
+  const auto source = defaults_.chat_template ? defaults_.chat_template : checkpoint.chat_template();
+  if (source) chat_template_ = ChatTemplate::parse(*source);
   eos_ = checkpoint.config().eos_token_ids;
   eos_.insert(eos_.end(), generation_.eos_token_ids.begin(), generation_.eos_token_ids.end());
   if (tokenizer_.eos()) eos_.push_back(*tokenizer_.eos());
 }
 
-bool Language::ends(TokenId token) const { return std::find(eos_.begin(), eos_.end(), token) != eos_.end(); }
-
 Result<std::vector<Request>> Language::requests_of(const PromptRecord& record) const {
   std::vector<Request> requests;
   const size_t n = record.endpoint == Endpoint::chat_completions ? 1 : record.prompts.size();
   for (size_t i = 0; i < n; ++i) {
-    auto tokens = record.endpoint == Endpoint::chat_completions ? tokens_of_chat(record) : tokens_of_prompt(record.prompts[i]);
+    const auto tokens = record.endpoint == Endpoint::chat_completions ? tokens_of_chat(record) : tokens_of_prompt(record.prompts[i]);
     if (!tokens.ok()) return tokens.fault();
-    auto sampling = sampling_of(record, static_cast<int64_t>(tokens.value().size()));
+    const auto sampling = sampling_of(record, static_cast<int64_t>(tokens.value().size()));
     if (!sampling.ok()) return sampling.fault();
-    const auto choice = static_cast<int32_t>(requests.size());
-    requests.push_back({.id = 0,
-                        .line = record.line,
-                        .choice = choice,
-                        .prompt = std::move(tokens.value()),
-                        .sampling = std::move(sampling.value()),
-                        .draw_key = draw_key(record, defaults_.seed, choice)});
+    for (int64_t sample = 0; sample < record.params.n.value_or(1); ++sample) {
+      const auto choice = static_cast<int32_t>(requests.size());
+      requests.push_back({.id = 0,
+                          .line = record.line,
+                          .choice = choice,
+                          .prompt = tokens.value(),
+                          .sampling = sampling.value(),
+                          .draw_key = draw_key(record, defaults_.seed, choice)});
+    }
   }
   return requests;
 }
@@ -100,7 +101,18 @@ Result<std::vector<TokenId>> Language::tokens_of_chat(const PromptRecord& record
                                         .bos_text = tokenizer_.bos_text(),
                                         .eos_text = tokenizer_.eos_text()});
   if (!pieces.ok()) return pieces.fault();
-  return tokenizer_.encode(pieces.value(), false, false);
+  std::vector<TokenId> tokens = tokenizer_.encode(pieces.value(), false, defaults_.parse_content);
+  if (tokens.empty()) return Fault{"empty_prompt", "messages: the chat template made an empty prompt of them"};
+  if (auto fault = unknown_token(tokens)) return *fault;
+  return tokens;
+}
+
+// An added token may lie beyond the embedding's rows.
+std::optional<Fault> Language::unknown_token(const std::vector<TokenId>& tokens) const {
+  for (const TokenId token : tokens)
+    if (token < 0 || token >= vocab_)
+      return Fault{"invalid_token", concat("prompt: token id ", token, " is not one of the model's ", vocab_)};
+  return std::nullopt;
 }
 
 Result<std::vector<TokenId>> Language::tokens_of_prompt(const PromptText& prompt) const {
@@ -110,31 +122,44 @@ Result<std::vector<TokenId>> Language::tokens_of_prompt(const PromptText& prompt
   else
     tokens = tokenizer_.encode(std::get<std::string>(prompt), true);
   if (tokens.empty()) return Fault{"empty_prompt", "prompt: has no tokens"};
-  for (const TokenId token : tokens)
-    if (token < 0 || token >= vocab_)
-      return Fault{"invalid_token", concat("prompt: token id ", token, " is not one of the model's ", vocab_)};
+  if (auto fault = unknown_token(tokens)) return *fault;
   return tokens;
 }
 
 Result<SamplingParams> Language::sampling_of(const PromptRecord& record, int64_t n_prompt) const {
   const RequestParams& p = record.params;
   const int64_t room = max_model_len_ - n_prompt;
-  const int64_t wanted = first_of<int64_t>(p.max_tokens, defaults_.max_tokens, std::nullopt,
-                                           record.endpoint == Endpoint::chat_completions ? room : kCompletionMaxTokens);
-  if (room < std::min<int64_t>(wanted, 1))
-    return Fault{"context_length_exceeded", concat("prompt: ", n_prompt, " tokens, the context holds ", max_model_len_)};
-  if (room < 1 && wanted > 0)
+  const bool is_chat = record.endpoint == Endpoint::chat_completions;
+  const int64_t wanted =
+      first_of<int64_t>(p.max_tokens, defaults_.max_tokens, generation_.max_new_tokens, is_chat ? room : kCompletionMaxTokens);
+  if (room < 0 || (room == 0 && (wanted > 0 || is_chat)))
     return Fault{"context_length_exceeded",
-                 concat("prompt: ", n_prompt, " tokens leave no room for an answer in a context of ", max_model_len_)};
+                 concat("prompt: ", n_prompt, " tokens", room == 0 ? " leave no room for an answer" : "", ", the context holds ",
+                        max_model_len_)};
   SamplingParams s;
   s.max_tokens = static_cast<int32_t>(std::min(wanted, room));
+  s.min_tokens = static_cast<int32_t>(p.min_tokens.value_or(0));
+  if (s.min_tokens > s.max_tokens)
+    return Fault{"invalid_parameter", concat("min_tokens: ", s.min_tokens, " is more than max_tokens, ", s.max_tokens)};
   s.temperature = static_cast<float>(first_of(p.temperature, defaults_.temperature, generation_.temperature, 1.0));
   s.top_p = static_cast<float>(first_of(p.top_p, defaults_.top_p, generation_.top_p, 1.0));
-  s.top_k = static_cast<int32_t>(
-      std::clamp<int64_t>(first_of<int64_t>(p.top_k, generation_.top_k, std::nullopt, 0), 0, vocab_));
-  s.ignore_eos = p.ignore_eos.value_or(false);
+  s.top_k = static_cast<int32_t>(std::clamp<int64_t>(first_of<int64_t>(p.top_k, std::nullopt, generation_.top_k, 0), 0, vocab_));
+  s.min_p = static_cast<float>(first_of<double>(p.min_p, std::nullopt, generation_.min_p, 0.0));
+  s.presence_penalty = static_cast<float>(p.presence_penalty.value_or(0));
+  s.frequency_penalty = static_cast<float>(p.frequency_penalty.value_or(0));
+  s.repetition_penalty =
+      static_cast<float>(first_of<double>(p.repetition_penalty, std::nullopt, generation_.repetition_penalty, 1.0));
+  s.logit_bias = p.logit_bias;
+  for (const auto& [token, bias] : s.logit_bias)
+    if (token < 0 || token >= vocab_)
+      return Fault{"invalid_parameter", concat("logit_bias: token id ", token, " is not one of the model's ", vocab_)};
+  s.stop_token_ids = p.stop_token_ids;
+  if (!p.ignore_eos.value_or(false)) s.stop_token_ids.insert(s.stop_token_ids.end(), eos_.begin(), eos_.end());
+  std::erase_if(s.stop_token_ids, [this](TokenId token) { return token < 0 || token >= vocab_; });
   s.stop = p.stop;
+  s.include_stop_str_in_output = p.include_stop_str_in_output.value_or(false);
   s.n_logprobs = static_cast<int32_t>(p.n_logprobs.value_or(-1));
+  s.prompt_logprobs = p.echo.value_or(false) && s.n_logprobs >= 0;
   return s;
 }
 

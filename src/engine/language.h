@@ -20,6 +20,8 @@ struct RequestDefaults {  // the command line's; a request's own value wins, gen
   std::optional<int64_t> max_tokens;
   std::optional<double> temperature, top_p;
   uint64_t seed = 0;
+  std::optional<std::string> chat_template;  // the source of another template than the model's
+  bool parse_content = false;                // a special token's text inside messages is that token, as in Transformers
 };
 
 class Language {
@@ -28,16 +30,17 @@ class Language {
   // fault of each chat line.
   Language(const Checkpoint& checkpoint, const RequestDefaults& defaults, int64_t max_model_len);
 
-  // One sequence for each prompt of the line, `choice` counting up; ids are given later. Faults: template, tokens, length.
+  // One sequence for each prompt of the line and each of its n samples, `choice` counting up; ids are given later. Faults: template,
+  // tokens, length, values that contradict the model or each other.
   Result<std::vector<Request>> requests_of(const PromptRecord& record) const;
 
-  bool ends(TokenId token) const;  // an end-of-sequence id of this model
   const Tokenizer& tokenizer() const { return tokenizer_; }
   int64_t vocab() const { return vocab_; }  // ids that exist both in the tokenizer and in the embedding
 
  private:
   Result<std::vector<TokenId>> tokens_of_chat(const PromptRecord& record) const;
   Result<std::vector<TokenId>> tokens_of_prompt(const PromptText& prompt) const;
+  std::optional<Fault> unknown_token(const std::vector<TokenId>& tokens) const;
   Result<SamplingParams> sampling_of(const PromptRecord& record, int64_t n_prompt) const;
 
   Tokenizer tokenizer_;

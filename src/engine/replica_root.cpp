@@ -12,10 +12,12 @@ ReplicaRoot::ReplicaRoot(const Language& language, WorkClient work, JournalWrite
       input_(InputFile::unscanned(options_.input)),
       answers_(language, options_.model_name) {}
 
-StepEvents ReplicaRoot::events_of(const StepBatch& batch, const std::vector<SampledToken>& sampled) {
+StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& outcome) {
   StepEvents events;
   events.step = batch.step;
-  for (const SampledToken& token : sampled) {
+  for (const SampledToken& token : outcome.scored)
+    if (answers_.open(token.request)) answers_.add_score(token, options_.now_s());
+  for (const SampledToken& token : outcome.sampled) {
     if (!answers_.open(token.request)) continue;  // finished at an earlier step: this one ran ahead (lag > 0)
     const bool finished = answers_.add(token, options_.now_s());
     events.sampled.push_back({token.request, token.token, finished});
@@ -42,7 +44,9 @@ void ReplicaRoot::admit(StepEvents& events) {
 void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
   const PromptRecord record = parse_prompt(input_.read(line), line.line);
   if (record.fault) return answers_.fail_line(line, record.custom_id, *record.fault);
-  if (const auto fault = unsupported_parameter(record)) return answers_.fail_line(line, record.custom_id, *fault);
+  if (!options_.require_model.empty() && !record.model.empty() && record.model != options_.require_model)
+    return answers_.fail_line(line, record.custom_id,
+                              {"model_mismatch", concat("model: \"", record.model, "\", expected \"", options_.require_model, "\"")});
   auto requests = language_.requests_of(record);
   if (!requests.ok()) return answers_.fail_line(line, record.custom_id, requests.fault());
   for (Request& request : requests.value()) {
@@ -51,7 +55,7 @@ void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
   }
   answers_.begin(line, record, requests.value(), options_.now_s());
   for (Request& request : requests.value())
-    if (request.sampling.max_tokens > 0) events.admitted.push_back(std::move(request));
+    if (answers_.open(request.id)) events.admitted.push_back(std::move(request));
 }
 
 void ReplicaRoot::write_finished() {

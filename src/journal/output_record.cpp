@@ -145,22 +145,42 @@ std::vector<size_t> text_offsets(const std::vector<TokenText>& tokens, std::stri
   return offsets;
 }
 
-void put_text_logprobs(std::string& out, const RecordContext& context, const Completion& choice) {
+// All tokens that the text shows: with echo the prompt's first, of which nothing can be said of the very first one.
+void put_text_logprobs(std::string& out, const RecordContext& context, const Completion& choice, std::string_view shown_text) {
+  std::vector<const SampledToken*> rows;
   std::vector<TokenText> tokens;
-  std::vector<std::string> names;
-  for (const SampledToken& sampled : choice.logprobs) {
-    tokens.push_back(context.token_text(sampled.token));
-    names.push_back(name_of_token(tokens.back()));
+  if (!choice.prompt.empty()) {
+    rows.push_back(nullptr);
+    tokens.push_back(context.token_text(choice.prompt.front()));
   }
+  for (const auto* part : {&choice.prompt_logprobs, &choice.logprobs})
+    for (const SampledToken& token : *part) {
+      rows.push_back(&token);
+      tokens.push_back(context.token_text(token.token));
+    }
+  std::vector<std::string> names;
+  for (const TokenText& token : tokens) names.push_back(name_of_token(token));
+
+  const auto put_or_null = [&](const SampledToken* row, const auto& put) {
+    if (row == nullptr)
+      out += "null";
+    else
+      put(*row);
+  };
   out += "{\"tokens\":";
   put_list(out, names, [&](const std::string& name) { put_string(out, name); });
   out += ",\"token_logprobs\":";
-  put_list(out, choice.logprobs, [&](const SampledToken& sampled) { put_logprob(out, sampled.logprob); });
+  put_list(out, rows, [&](const SampledToken* row) {
+    put_or_null(row, [&](const SampledToken& token) { put_logprob(out, token.logprob); });
+  });
   out += ",\"top_logprobs\":";
   size_t i = 0;
-  put_list(out, choice.logprobs, [&](const SampledToken& sampled) { put_top_map(out, context, sampled, names[i++]); });
+  put_list(out, rows, [&](const SampledToken* row) {
+    put_or_null(row, [&](const SampledToken& token) { put_top_map(out, context, token, names[i]); });
+    ++i;
+  });
   out += ",\"text_offset\":";
-  put_list(out, text_offsets(tokens, choice.text), [&](size_t offset) { out += std::to_string(offset); });
+  put_list(out, text_offsets(tokens, shown_text), [&](size_t offset) { out += std::to_string(offset); });
   out += '}';
 }
 
@@ -171,14 +191,15 @@ void put_choice(std::string& out, const RecordContext& context, const Completion
   const bool chat = context.endpoint == Endpoint::chat_completions;
   out += concat("{\"index\":", choice.choice);
   out += chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
-  put_string(out, choice.text);
+  const std::string text = choice.echo ? choice.prompt_text + choice.text : choice.text;
+  put_string(out, text);
   out += chat ? ",\"refusal\":null},\"logprobs\":" : ",\"logprobs\":";
-  if (choice.logprobs.empty())
+  if (choice.logprobs.empty() && choice.prompt.empty())
     out += "null";
   else if (chat)
     put_chat_logprobs(out, context, choice);
   else
-    put_text_logprobs(out, context, choice);
+    put_text_logprobs(out, context, choice, text);
   out += concat(",\"finish_reason\":\"", name_of(choice.reason), "\"}");
 }
 

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,9 +30,5 @@ struct PromptOutline {
   uint32_t cost = 0;  // bytes of the prompt's or the messages' JSON text plus max_tokens, an estimate
 };
 PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line);
-
-// The first parameter of a sound record that the engine can't follow yet, as a fault "unsupported_parameter". Neutral values
-// (n 1, penalties 0, echo false, ...) pass.
-std::optional<Fault> unsupported_parameter(const PromptRecord& record);
 
 }  // namespace lockstep

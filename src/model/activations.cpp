@@ -20,6 +20,7 @@ Activations::Activations(const ModelConfig& config, const Shard& shard, DType dt
   if (!shard.last_stage) max_samples = 0;
   all_.last = take(dtype, max_samples, hidden);
   all_.last_delta = take(dtype, max_samples, hidden);
+  all_.last_normed = take(dtype, max_samples, hidden);
   all_.logits = take(DType::f32, max_samples, shard.vocab);
 }
 
@@ -33,6 +34,7 @@ Activations::Step Activations::of(int64_t n_tokens, int64_t n_samples) const {
           .act = all_.act.top(n_tokens),
           .last = all_.last.top(n_samples),
           .last_delta = all_.last_delta.top(n_samples),
+          .last_normed = all_.last_normed.top(n_samples),
           .logits = all_.logits.top(n_samples)};
 }
 

@@ -20,14 +20,14 @@ class Activations {
     TensorView attn;                     // [n_tokens, n_heads head_dim], all ranks' columns
     TensorView gate_up;                  // [n_tokens, 2 ffn_local]
     TensorView act;                      // [n_tokens, ffn], all ranks' columns
-    TensorView last, last_delta;         // [n_samples, hidden]: the rows that get logits
+    TensorView last, last_delta, last_normed;  // [n_samples, hidden]: the rows that get logits
     TensorView logits;                   // [n_samples, vocab] f32
   };
   Step of(int64_t n_tokens, int64_t n_samples) const;
   size_t bytes() const;
 
  private:
-  Buffer buffers_[10];
+  Buffer buffers_[11];
   Step all_;
 };
 

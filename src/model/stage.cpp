@@ -1,5 +1,7 @@
 #include "model/stage.h"
 
+#include <algorithm>
+
 #include "model/layer.h"
 
 namespace lockstep {
@@ -59,17 +61,31 @@ void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
     run_layer(context, weights_.layers[i], a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
 }
 
-// Logits only for the rows that need them; every tensor rank samples the same token from the same gathered row.
+// Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token from
+// the same gathered row.
 void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
-  if (batch.host->samples.empty()) return;
-  ops_.gather_sample_rows(a.last, a.residual, batch);
-  ops_.gather_sample_rows(a.last_delta, a.delta, batch);
-  const TensorView normed = a.normed.top(a.last.rows);
-  ops_.add_rms_norm(normed, a.last, a.last_delta, weights_.final_norm.view, config_.rms_eps);
-  const Range mine = shard_.mine(shard_.vocab_cols);
-  if (mine.size() > 0) ops_.linear(a.logits.columns(mine), normed, weights_.lm_head);
-  tp_.all_gather(a.logits, shard_.vocab_cols);
+  const int64_t n_tokens = batch.host->n_tokens();
+  const auto n_samples = static_cast<int64_t>(batch.host->samples.size());
+  const auto n_scores = static_cast<int64_t>(batch.host->scores.size());
+  for (int64_t begin = 0; begin < n_scores; begin += options_.max_sequences) {
+    const Range part{begin, std::min(begin + options_.max_sequences, n_scores)};
+    const Activations::Step rows = activations_.of(n_tokens, part.size());
+    logits_of(rows, batch.score_rows + part.begin);
+    ops_.score(rows.logits, batch, part);
+  }
+  if (n_samples == 0) return;
+  logits_of(a, batch.sample_rows);
   ops_.sample(a.logits, batch);
+}
+
+// a.logits [n, vocab] of n rows of the last layer's output.
+void Stage::logits_of(const Activations::Step& a, const int32_t* rows) {
+  ops_.gather_rows(a.last, a.residual, rows);
+  ops_.gather_rows(a.last_delta, a.delta, rows);
+  ops_.add_rms_norm(a.last_normed, a.last, a.last_delta, weights_.final_norm.view, config_.rms_eps);
+  const Range mine = shard_.mine(shard_.vocab_cols);
+  if (mine.size() > 0) ops_.linear(a.logits.columns(mine), a.last_normed, weights_.lm_head);
+  tp_.all_gather(a.logits, shard_.vocab_cols);
 }
 
 }  // namespace lockstep

@@ -38,7 +38,7 @@ class Stage {
 
   // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.
   void forward(const StepBatch& batch);
-  std::vector<SampledToken> collect(int64_t step) { return ops_.collect(step); }
+  StepOutcome collect(int64_t step) { return ops_.collect(step); }
 
   size_t weight_bytes() const { return weights_.bytes; }
   size_t activation_bytes() const { return activations_.bytes(); }
@@ -46,6 +46,7 @@ class Stage {
  private:
   void layers(const Activations::Step& a, const DeviceBatch& batch);
   void sample(const Activations::Step& a, const DeviceBatch& batch);
+  void logits_of(const Activations::Step& a, const int32_t* rows);
   KvPages kv_of(size_t local_layer) const;
   int peer(int pp_index) const;           // of the same tensor index, as a rank of the replica
 

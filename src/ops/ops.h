@@ -49,6 +49,8 @@ struct DeviceBatch {
   const int32_t* kv_lengths = nullptr;     // [n_seqs]
   const int32_t* page_offsets = nullptr;   // [n_seqs + 1]
   const PageId* pages = nullptr;           // [page_offsets[n_seqs]]
+  const int32_t* sample_rows = nullptr;    // [n_samples]
+  const int32_t* score_rows = nullptr;     // [n_scores]
 };
 
 struct HeadShape {
@@ -101,14 +103,17 @@ class Ops {
   // out [n_tokens, ffn] = silu(gate) * up; gate_up [n_tokens, 2 ffn], gate first.
   virtual void silu_mul(TensorView out, TensorView gate_up) = 0;
 
-  // out [n_samples, hidden]: the rows of x that batch.samples name.
-  virtual void gather_sample_rows(TensorView out, TensorView x, const DeviceBatch& batch) = 0;
+  // out [n, cols] = the rows of x that `rows` names: [n], where the kernels read it (of DeviceBatch).
+  virtual void gather_rows(TensorView out, TensorView x, const int32_t* rows) = 0;
 
   // ---- sampling ----
-  // logits f32 [n_samples, vocab], changed in place. Tokens go to the sample buffer by slot; their outcome waits for `collect`.
+  // logits f32 [n_samples, vocab]. Takes in batch.adjustments; tokens go to the sample buffer by slot, their outcome waits for
+  // `collect`. Log-probabilities are those of the raw logits, before any adjustment, temperature or filter.
   virtual void sample(TensorView logits, const DeviceBatch& batch) = 0;
-  // Outcomes of `step`, in order of its samples; waits for the device. Steps are collected once each, in order.
-  virtual std::vector<SampledToken> collect(int64_t step) = 0;
+  // logits f32 [scores.size(), vocab] for these of batch.scores; the outcome waits for `collect`.
+  virtual void score(TensorView logits, const DeviceBatch& batch, Range scores) = 0;
+  // Outcomes of `step`, in order of its rows; waits for the device. Steps are collected once each, in order.
+  virtual StepOutcome collect(int64_t step) = 0;
 };
 
 struct CpuOptions {

@@ -23,7 +23,6 @@ void put(ByteWriter& w, const Request& q) {
   w.put<uint64_t>(s.stop.size());
   for (const std::string& text : s.stop) w.put_string(text);
   w.put(s.include_stop_str_in_output);
-  w.put(s.ignore_eos);
   w.put(s.n_logprobs);
   w.put(s.prompt_logprobs);
   w.put(q.draw_key);
@@ -54,7 +53,6 @@ Request get_request(ByteReader& r) {
   const auto n_stop = r.get<uint64_t>();
   for (uint64_t i = 0; i < n_stop; ++i) s.stop.push_back(r.get_string());
   s.include_stop_str_in_output = r.get<bool>();
-  s.ignore_eos = r.get<bool>();
   s.n_logprobs = r.get<int32_t>();
   s.prompt_logprobs = r.get<bool>();
   q.draw_key = r.get<uint64_t>();

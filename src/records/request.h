@@ -22,12 +22,11 @@ struct SamplingParams {
   float min_p = 0.0f;        // 0: off
   float presence_penalty = 0.0f, frequency_penalty = 0.0f, repetition_penalty = 1.0f;
   std::vector<std::pair<TokenId, float>> logit_bias;
-  std::vector<TokenId> stop_token_ids;
+  std::vector<TokenId> stop_token_ids;  // all that end this sequence: the request's, and the model's unless ignore_eos
   std::vector<std::string> stop;  // texts; the earliest match in the completion's text wins
   bool include_stop_str_in_output = false;
-  bool ignore_eos = false;
   int32_t n_logprobs = -1;       // -1: none, 0: of the chosen token only, k: and of the k most likely
-  bool prompt_logprobs = false;  // of the prompt's tokens too (echo with logprobs)
+  bool prompt_logprobs = false;  // of the prompt's tokens too (echo with logprobs); then max_tokens may be 0
   bool operator==(const SamplingParams&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -26,6 +27,28 @@ struct SampleRow {
   int32_t top_k = 0;
   float min_p = 0;
   int32_t n_logprobs = -1;
+  bool adjusted = false;     // by the LogitAdjustments that its slot was given
+};
+
+// One row whose token is known: a prompt token to score (echo with logprobs).
+struct ScoreRow {
+  int32_t row = 0;           // of the step's n_tokens
+  RequestId request = 0;
+  int32_t position = 0;      // of `target` in the prompt
+  TokenId target = 0;        // the prompt token that follows the row's
+  int32_t n_logprobs = 0;
+};
+
+// What changes a sequence's logits before its tokens are drawn, where anything does. Given once, when the sequence first samples in a
+// slot; the device then counts the tokens it samples there.
+struct LogitAdjustments {
+  int32_t slot = 0;
+  float presence_penalty = 0, frequency_penalty = 0;  // over the completion
+  float repetition_penalty = 1;                       // over prompt and completion
+  int32_t min_tokens = 0;                             // before that many, `end_tokens` can't be drawn
+  std::vector<TokenId> end_tokens;
+  std::vector<std::pair<TokenId, float>> bias;
+  std::vector<TokenId> prompt, completion;            // so far; only where a penalty needs them
 };
 
 struct StepBatch {
@@ -37,6 +60,8 @@ struct StepBatch {
   std::vector<int32_t> page_offsets;  // [n_seqs + 1]    where each sequence's pages begin in `pages`
   std::vector<PageId> pages;          // [sum of ceil(kv_length / kPageSize)]  page of tokens 16 i .. 16 i + 15
   std::vector<SampleRow> samples;     // [n_samples]     in order of rows
+  std::vector<ScoreRow> scores;       // [n_scores]      in order of rows
+  std::vector<LogitAdjustments> adjustments;  // of the slots that sample for the first time in this step and need any
 
   int64_t n_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t n_seqs() const { return static_cast<int64_t>(kv_lengths.size()); }

@@ -1,4 +1,4 @@
-// Scheduled sequences -> StepBatch. Decides nothing and changes no sequence.
+// Scheduled sequences -> StepBatch. Decides nothing; of a sequence it changes only what it has handed out (scores, adjustments).
 //   BatchBuilder batch(step);  batch.add(sequence, 1);  return batch.take();
 #pragma once
 
@@ -15,13 +15,16 @@ class BatchBuilder {
   explicit BatchBuilder(int64_t step);
 
   // The next n_new tokens of `sequence`, whose pages hold them already; a sample row too if no token is left after them.
-  void add(const Sequence& sequence, int64_t n_new);
+  void add(Sequence& sequence, int64_t n_new);
 
   int64_t n_tokens() const { return batch_.n_tokens(); }
   int64_t n_seqs() const { return batch_.n_seqs(); }
   StepBatch take() { return std::move(batch_); }
 
  private:
+  void add_scores(Sequence& sequence, int64_t begin, int64_t end);
+  void add_adjustments(const Sequence& sequence);
+
   StepBatch batch_;
 };
 

@@ -25,7 +25,7 @@ void Scheduler::check_integrity() const {
           s.n_computed, " of ", s.length(), " tokens computed");
     check(s.is_committed() == (s.last_sample_step < first_in_flight()), "request ", id, " sampled in step ", s.last_sample_step,
           ", commits stand before ", first_in_flight());
-    const int64_t n_pages = s.is_fully_sampled() ? 0 : pages_for(s.n_computed);
+    const int64_t n_pages = s.is_complete() ? 0 : pages_for(s.n_computed);
     check(static_cast<int64_t>(s.pages.size()) == n_pages, "request ", id, " holds ", s.pages.size(), " pages, not ", n_pages);
     for (const PageRef& page : s.pages) ++n_refs[page.id()];
     if (s.slot >= 0) slots.insert(s.slot), ++n_slots;
@@ -47,7 +47,7 @@ void Scheduler::check_integrity() const {
   for (const Sequence* s : running_) {
     check(s->id > last, "running request ", s->id, " after ", last);
     last = s->id;
-    check(s->slot >= 0 && s->n_computed > 0 && !s->is_fully_sampled(), "request ", s->id, " runs without slot, KV or need");
+    check(s->slot >= 0 && s->n_computed > 0 && !s->is_complete(), "request ", s->id, " runs without slot, KV or need");
     check(s->is_decoding() || s == running_.back(), "request ", s->id, " is in prefill, and not the youngest");
   }
   for (const Sequence* s : waiting_) {
@@ -57,7 +57,7 @@ void Scheduler::check_integrity() const {
   }
   check(last <= last_admitted_, "request ", last, " wasn't admitted");
   size_t n_ending = 0;  // last sample scheduled, not committed
-  for (const auto& [id, s] : sequences_) n_ending += s.is_fully_sampled();
+  for (const auto& [id, s] : sequences_) n_ending += s.is_complete();
   check(n_ending + running_.size() + waiting_.size() == sequences_.size(), "a sequence is in no queue, or in two");
 
   check(static_cast<int64_t>(in_flight_.size()) <= options_.lag + 1, in_flight_.size(), " steps in flight, lag ", options_.lag);

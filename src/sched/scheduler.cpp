@@ -63,6 +63,11 @@ void Scheduler::commit(const StepEvents& events) {
     ++next;
   }
   check(next == events.sampled.end(), "events of step ", events.step, " have a token which that step didn't sample");
+  for (const RequestId id : step.scored) {
+    Sequence& s = sequences_.at(id);
+    s.finished = true;
+    finished.push_back(&s);
+  }
   leave(finished);
   free_slots_.insert(free_slots_.end(), step.slots.begin(), step.slots.end());
   for (const Request& request : events.admitted) admit(request);
@@ -71,8 +76,9 @@ void Scheduler::commit(const StepEvents& events) {
 void Scheduler::admit(const Request& request) {
   check(request.id > last_admitted_, "request ", request.id, " admitted after ", last_admitted_);
   const int64_t n_prompt = static_cast<int64_t>(request.prompt.size()), max_tokens = request.sampling.max_tokens;
-  check(n_prompt >= 1 && max_tokens >= 1 && n_prompt <= options_.max_model_len - max_tokens, "request ", request.id, ": ",
+  check(n_prompt >= 1 && max_tokens >= 0 && n_prompt <= options_.max_model_len - max_tokens, "request ", request.id, ": ",
         n_prompt, " prompt tokens and ", max_tokens, " to generate, max_model_len ", options_.max_model_len);
+  check(max_tokens >= 1 || (request.sampling.prompt_logprobs && n_prompt >= 2), "request ", request.id, ": nothing to compute");
   check(std::all_of(request.prompt.begin(), request.prompt.end(), [](TokenId t) { return t >= 0; }), "request ", request.id,
         ": a negative token in the prompt");
   last_admitted_ = request.id;
@@ -117,7 +123,7 @@ StepBatch Scheduler::schedule() {
   schedule_admissions(batch);
 
   in_flight_.back().empty = batch.n_tokens() == 0;
-  retire_fully_sampled();
+  retire_complete();
   return batch.take();
 }
 
@@ -165,6 +171,7 @@ void Scheduler::schedule_admissions(BatchBuilder& batch) {
     if (!s.is_committed() || pages_for(s.length()) + n_reserved > pool_.n_free()) return;
     waiting_.pop_front();
     s.slot = free_slots_.back();
+    s.begun_in_slot = false;
     free_slots_.pop_back();
     running_.push_back(&s);
     schedule_prefill(batch);
@@ -177,6 +184,7 @@ void Scheduler::add(BatchBuilder& batch, Sequence& s, int64_t n_new) {
   batch.add(s, n_new);
   s.n_computed += n_new;
   if (s.n_left() > 0) return;
+  if (s.only_scores()) return in_flight_.back().scored.push_back(s.id);
   in_flight_.back().sampled.push_back(s.id);
   s.last_sample_step = next_step_ - 1;
   ++s.n_sampled;
@@ -184,10 +192,10 @@ void Scheduler::add(BatchBuilder& batch, Sequence& s, int64_t n_new) {
 
 // A sequence whose last sample is scheduled keeps its slot until that is committed. Its pages may go at once: whoever gets
 // them writes them in a later step.
-void Scheduler::retire_fully_sampled() {
+void Scheduler::retire_complete() {
   for (Sequence* s : running_)
-    if (s->is_fully_sampled()) s->drop_pages();
-  std::erase_if(running_, [](const Sequence* s) { return s->is_fully_sampled(); });
+    if (s->is_complete()) s->drop_pages();
+  std::erase_if(running_, [](const Sequence* s) { return s->is_complete(); });
 }
 
 void Scheduler::preempt_youngest() {

@@ -71,6 +71,7 @@ class Scheduler {
  private:
   struct InFlight {                  // a step scheduled and not committed
     std::vector<RequestId> sampled;  // in order of rows
+    std::vector<RequestId> scored;   // sequences without a sample that are complete with this step
     std::vector<int32_t> slots;      // free once this step is committed: it may still write them
     bool empty = true;
   };
@@ -85,7 +86,7 @@ class Scheduler {
   void schedule_admissions(BatchBuilder& batch);
   bool has_room(const BatchBuilder& batch) const;
   void add(BatchBuilder& batch, Sequence& sequence, int64_t n_new);
-  void retire_fully_sampled();
+  void retire_complete();
   void preempt_youngest();
   void free_slot(Sequence& sequence);
 

@@ -208,32 +208,5 @@ TEST(PromptParams, UnknownNamesGetASuggestion) {
             "unknown_parameter unknown parameter '" + std::string(57, 'k') + "...'");
 }
 
-TEST(PromptParams, WhatTheEngineCannotFollowIsNamed) {
-  const auto refused = [](const PromptRecord& r) {
-    EXPECT_EQ(fault_of(r), "");
-    const auto fault = unsupported_parameter(r);
-    return fault ? fault->code + " " + fault->message : "";
-  };
-  for (const std::string used : {R"("n": 2)", R"("min_tokens": 1)", R"("min_p": 0.1)", R"("presence_penalty": 0.1)",
-                                 R"("frequency_penalty": -1)", R"("repetition_penalty": 1.1)", R"("logit_bias": {"5": 1})",
-                                 R"("stop_token_ids": [5])", R"("include_stop_str_in_output": true)", R"("echo": true)"}) {
-    const std::string name = used.substr(1, used.find('"', 1) - 1);
-    EXPECT_EQ(refused(text_line(used)), "unsupported_parameter " + name + " is not supported by this version");
-  }
-  for (const std::string used :
-       {R"("continue_final_message": true)", R"("chat_template_kwargs": {"a": 1})", R"("tools": [{}])"}) {
-    const std::string name = used.substr(1, used.find('"', 1) - 1);
-    EXPECT_EQ(refused(chat_line(used)), "unsupported_parameter " + name + " is not supported by this version");
-  }
-  EXPECT_EQ(refused(text_line(
-                R"("n": 1, "min_tokens": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
-      "logit_bias": {}, "stop_token_ids": [], "include_stop_str_in_output": false, "echo": false, "max_tokens": 4, "temperature": 1, "top_p": 0.5,
-      "top_k": 5, "seed": 1, "stop": ["a"], "ignore_eos": true, "logprobs": 5)")),
-            "");
-  EXPECT_EQ(refused(chat_line(
-                R"("continue_final_message": false, "chat_template_kwargs": {}, "tools": [], "add_generation_prompt": false)")),
-            "");
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -64,7 +64,7 @@ class Runner {
       stage_.forward(batch);
       pending_ = std::exchange(events, {});
       pending_.step = batch.step;
-      for (const SampledToken& token : stage_.collect(batch.step)) {
+      for (const SampledToken& token : stage_.collect(batch.step).sampled) {
         auto& answer = answers.at(token.request - first);
         answer.push_back(token);
         const bool finished = static_cast<int32_t>(answer.size()) == n_tokens;

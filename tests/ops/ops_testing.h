@@ -141,6 +141,22 @@ inline LinearWeight load(Ops& ops, DType dtype, int64_t n_out, int64_t k, const 
   });
 }
 
+// Sequences of so many tokens each (at most a page), from position 0, sequence s in page s; token ids 0.
+inline StepBatch short_sequences(int64_t step, const std::vector<int32_t>& lengths) {
+  StepBatch batch;
+  batch.step = step;
+  batch.q_offsets = batch.page_offsets = {0};
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    for (int32_t p = 0; p < lengths[s]; ++p) batch.positions.push_back(p);
+    batch.kv_lengths.push_back(lengths[s]);
+    batch.q_offsets.push_back(static_cast<int32_t>(batch.positions.size()));
+    batch.pages.push_back(static_cast<PageId>(s));
+    batch.page_offsets.push_back(static_cast<int32_t>(s + 1));
+  }
+  batch.token_ids.assign(batch.positions.size(), 0);
+  return batch;
+}
+
 inline constexpr int64_t kOddSizes[] = {1, 2, 3, 31, 32, 33, 127, 129};
 
 }  // namespace lockstep

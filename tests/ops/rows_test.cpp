@@ -5,6 +5,12 @@ namespace {
 
 using Rows = OpsTest;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // the sanitizer's allocator stops the program instead
+#else
+constexpr bool kSanitized = false;
+#endif
+
 TEST_P(Rows, UploadRoundsToNearestEven) {
   // 1 + 2^-8 lies halfway between two bf16 numbers, 1 and 1 + 2^-7; so does 1 + 3 * 2^-8.
   const std::vector<float> values = {1.0f, 1.0f + 0x1p-8f, 1.0f + 0x3p-8f, -2.5f, 0x1.fffffep+127f, 0x1p-149f};
@@ -20,13 +26,32 @@ TEST_P(Rows, UploadRoundsToNearestEven) {
   EXPECT_TRUE(std::isnan(matrix(1, 17, std::vector<float>(17, nan)).values()[3]));
 }
 
-TEST_P(Rows, AllocationsAreAligned) {
-  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{5} << 20}) {
-    const Buffer buffer = ops->allocate(bytes);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
-    EXPECT_EQ(buffer.bytes(), bytes);
+TEST_P(Rows, AllocationsAreAlignedApartAndOutliveTheOps) {
+  std::vector<Buffer> buffers;
+  std::vector<size_t> sizes;
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{100}, size_t{40000}, size_t{5} << 20, size_t{15} << 20, size_t{17} << 20}) {
+    for (int i = 0; i < 6; ++i) sizes.push_back(bytes);
   }
+  for (const size_t bytes : sizes) {
+    buffers.push_back(ops->allocate(bytes));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back().data()) % 64, 0u);
+    EXPECT_EQ(buffers.back().bytes(), bytes);
+    if (bytes > 0) buffers.back().data()[0] = buffers.back().data()[bytes - 1] = std::byte(buffers.size());
+  }
+  ops.reset();
+  for (size_t i = 0; i < buffers.size(); i += 2) buffers[i] = {};
+  for (size_t i = 1; i < buffers.size(); i += 2) {
+    if (sizes[i] == 0) continue;
+    EXPECT_EQ(buffers[i].data()[0], std::byte(i + 1));
+    EXPECT_EQ(buffers[i].data()[sizes[i] - 1], std::byte(i + 1));
+  }
+}
+
+TEST_P(Rows, ImpossibleAllocationsAreErrors) {
   EXPECT_THROW(ops->allocate(~size_t{0}), Error);
+  if (kSanitized) return;
+  EXPECT_THROW(ops->allocate(size_t{1} << 60), Error);
 }
 
 TEST_P(Rows, NormOfEqualValuesIsTheWeight) {
@@ -103,24 +128,12 @@ TEST_P(Rows, SiluMatchesTheReferenceOverOddSizes) {
 // Two tokens and a reference to what was sampled into slot 3.
 TEST_P(Rows, EmbedResolvesReferences) {
   const Matrix table = matrix(3, 2, {10, 11, 20, 21, 30, 31});
-  StepBatch sampled{.step = 1,
-                    .token_ids = {0},
-                    .positions = {0},
-                    .q_offsets = {0, 1},
-                    .kv_lengths = {1},
-                    .page_offsets = {0, 1},
-                    .pages = {0},
-                    .samples = {{.row = 0, .slot = 3}}};
+  StepBatch sampled = short_sequences(1, {1});
+  sampled.samples = {{.row = 0, .slot = 3}};
   Matrix logits(*ops, DType::f32, 1, 3, {0, 1, 5});
   ops->sample(logits.view, ops->upload_batch(sampled));
-  StepBatch batch{.step = 2,
-                  .token_ids = {1, sampled_in(3), 0},
-                  .positions = {0, 1, 2},
-                  .q_offsets = {0, 3},
-                  .kv_lengths = {3},
-                  .page_offsets = {0, 1},
-                  .pages = {0},
-                  .samples = {}};
+  StepBatch batch = short_sequences(2, {3});
+  batch.token_ids = {1, sampled_in(3), 0};
   Matrix out = matrix(3, 2);
   ops->embed(out.view, table.view, ops->upload_batch(batch));
   EXPECT_EQ(out.values(), (std::vector<float>{20, 21, 30, 31, 10, 11}));
@@ -131,29 +144,29 @@ TEST_P(Rows, EmbedResolvesReferences) {
   }
 }
 
-TEST_P(Rows, GatherTakesTheSampledRows) {
-  StepBatch batch{.step = 1,
-                  .token_ids = {0, 0, 0},
-                  .positions = {0, 1, 0},
-                  .q_offsets = {0, 2, 3},
-                  .kv_lengths = {2, 1},
-                  .page_offsets = {0, 1, 2},
-                  .pages = {0, 1},
-                  .samples = {{.row = 1}, {.row = 2}}};
+TEST_P(Rows, GatherTakesTheRowsNamed) {
+  StepBatch batch = short_sequences(1, {2, 1});
+  batch.samples = {{.row = 1}, {.row = 2}};
+  batch.scores = {{.row = 0}, {.row = 1}};
   Matrix out = matrix(2, 2);
-  ops->gather_sample_rows(out.view, matrix(3, 2, {1, 2, 3, 4, 5, 6}).view, ops->upload_batch(batch));
+  const Matrix x = matrix(3, 2, {1, 2, 3, 4, 5, 6});
+  const DeviceBatch device = ops->upload_batch(batch);
+  ops->gather_rows(out.view, x.view, device.sample_rows);
   EXPECT_EQ(out.values(), (std::vector<float>{3, 4, 5, 6}));
+  ops->gather_rows(out.view, x.view, device.score_rows);
+  EXPECT_EQ(out.values(), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_TRUE(out.intact());
+  for (const int32_t bad : {-1, 3}) {
+    const int32_t rows[] = {0, bad};
+    EXPECT_THROW(ops->gather_rows(out.view, x.view, rows), Error);
+  }
 }
 
 TEST_P(Rows, RefusesBatchesThatContradictThemselves) {
-  const StepBatch good{.step = 1,
-                       .token_ids = {0, 0},
-                       .positions = {0, 1},
-                       .q_offsets = {0, 2},
-                       .kv_lengths = {2},
-                       .page_offsets = {0, 1},
-                       .pages = {0},
-                       .samples = {{.row = 1}}};
+  StepBatch good = short_sequences(1, {2});
+  good.samples = {{.row = 1}};
+  good.scores = {{.row = 0}};
+  good.adjustments.resize(1);
   EXPECT_NO_THROW(ops->upload_batch(good));
   const auto refused = [&](auto change) {
     StepBatch bad = good;
@@ -170,6 +183,9 @@ TEST_P(Rows, RefusesBatchesThatContradictThemselves) {
   refused([](StepBatch& b) { b.page_offsets = {0, 2}; });
   refused([](StepBatch& b) { b.samples[0].row = 2; });
   refused([](StepBatch& b) { b.samples[0].slot = 8; });
+  refused([](StepBatch& b) { b.scores[0].row = -1; });
+  refused([](StepBatch& b) { b.scores[0].row = 2; });
+  refused([](StepBatch& b) { b.adjustments[0].slot = 8; });
 }
 
 TEST_P(Rows, RefusesShapesThatDoNotFit) {

@@ -14,21 +14,17 @@ class Sampling : public ::testing::TestWithParam<std::string> {
 
   // One row of logits for each of `rows`.
   std::vector<SampledToken> sample(const std::vector<std::vector<float>>& logits, std::vector<SampleRow> rows) {
-    StepBatch batch;
-    batch.step = ++step;
-    batch.q_offsets = batch.page_offsets = {0};
+    StepBatch batch = short_sequences(++step, std::vector<int32_t>(rows.size(), 1));
     std::vector<float> all;
     for (size_t r = 0; r < rows.size(); ++r) {
       rows[r].row = rows[r].slot = static_cast<int32_t>(r);
-      batch.token_ids.push_back(0), batch.positions.push_back(0), batch.kv_lengths.push_back(1), batch.pages.push_back(0);
-      batch.q_offsets.push_back(static_cast<int32_t>(r + 1)), batch.page_offsets.push_back(static_cast<int32_t>(r + 1));
       all.insert(all.end(), logits[r].begin(), logits[r].end());
     }
     batch.samples = rows;
     Matrix matrix(*ops, DType::f32, static_cast<int64_t>(rows.size()), static_cast<int64_t>(logits[0].size()), all);
     ops->sample(matrix.view, ops->upload_batch(batch));
     EXPECT_TRUE(matrix.intact());
-    return ops->collect(step);
+    return ops->collect(step).sampled;
   }
   SampledToken one(const std::vector<float>& logits, SampleRow row) { return sample({logits}, {row})[0]; }
 };
@@ -228,24 +224,18 @@ TEST_P(Sampling, BitsDoNotDependOnTheCompany) {
 
 TEST_P(Sampling, StepsAreCollectedOnceInOrder) {
   const auto give = [&](int64_t at, float second) {
-    StepBatch batch{.step = at,
-                    .token_ids = {0},
-                    .positions = {0},
-                    .q_offsets = {0, 1},
-                    .kv_lengths = {1},
-                    .page_offsets = {0, 1},
-                    .pages = {0},
-                    .samples = {{.request = at}}};
+    StepBatch batch = short_sequences(at, {1});
+    batch.samples = {{.request = at}};
     const Matrix logits(*ops, DType::f32, 1, 2, {0, second});
     ops->sample(logits.view, ops->upload_batch(batch));
   };
   give(1, -1), give(2, 1), give(4, 1);  // step 3 has no samples
-  EXPECT_EQ(ops->collect(1).at(0).token, 0);
+  EXPECT_EQ(ops->collect(1).sampled.at(0).token, 0);
   EXPECT_THROW(ops->collect(1), Error);
   EXPECT_THROW(give(4, 1), Error);
-  EXPECT_EQ(ops->collect(2).at(0).token, 1);
-  EXPECT_TRUE(ops->collect(3).empty());
-  EXPECT_EQ(ops->collect(4).at(0).request, 4);
+  EXPECT_EQ(ops->collect(2).sampled.at(0).token, 1);
+  EXPECT_TRUE(ops->collect(3).sampled.empty());
+  EXPECT_EQ(ops->collect(4).sampled.at(0).request, 4);
   give(5, 1), give(6, 1);
   EXPECT_THROW(ops->collect(6), Error);  // 5 is waiting
 }

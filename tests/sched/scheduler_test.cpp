@@ -284,7 +284,7 @@ TEST(Scheduler, RefusesEventsThatDontFit) {
   EXPECT_THAT(after_one_step(events(1, {request(2, 1, 1)}, good)), HasSubstr("request 2 admitted after 2"));
   EXPECT_THAT(after_one_step(events(1, {request(4, 1, 1), request(3, 1, 1)}, good)), HasSubstr("request 3 admitted after 4"));
   EXPECT_THAT(after_one_step(events(1, {request(3, 0, 1)}, good)), HasSubstr("0 prompt tokens"));
-  EXPECT_THAT(after_one_step(events(1, {request(3, 1, 0)}, good)), HasSubstr("0 to generate"));
+  EXPECT_THAT(after_one_step(events(1, {request(3, 1, 0)}, good)), HasSubstr("request 3: nothing to compute"));
   EXPECT_THAT(after_one_step(events(1, {request(3, 10, 7)}, good)), HasSubstr("max_model_len 16"));
   EXPECT_THAT(after_one_step(events(1, {request(3, 10, 2147483647)}, good)), HasSubstr("max_model_len 16"));
   Request negative = request(3, 2, 1);

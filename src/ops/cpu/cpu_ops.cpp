@@ -1,9 +1,6 @@
 #include "ops/cpu/cpu_ops.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
 
@@ -27,21 +24,12 @@ CpuOps::CpuOps(const CpuOptions& options)
       scratch_(static_cast<size_t>(options.n_threads)) {
   check(options.n_slots >= 0, options.n_slots, " slots");
   slots_.assign(static_cast<size_t>(options.n_slots), -1);
+  adjustments_.resize(static_cast<size_t>(options.n_slots));
 }
 
 // ---- memory ----
 
-Buffer CpuOps::allocate(size_t bytes) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  check(bytes < size_t{1} << 62, "allocation of ", bytes, " bytes");
-  const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
-  const size_t rounded = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
-  void* data = std::aligned_alloc(alignment, rounded);
-  if (!data) fail(ExitCode::environment, "out of memory: ", bytes, " bytes asked for");
-  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);  // advice: it may fail, nothing depends on it
-  return Buffer(
-      data, bytes, +[](void* p) { std::free(p); });
-}
+Buffer CpuOps::allocate(size_t bytes) { return memory_.allocate(bytes); }
 
 void CpuOps::upload(TensorView to, const float* from) {
   pool_.parallel_for(to.rows, rows_a_run(to.cols), [&](int64_t begin, int64_t end, int) {
@@ -86,7 +74,16 @@ DeviceBatch CpuOps::upload_batch(const StepBatch& b) {
     check(page >= 0, "page ", page);
     last_page_ = std::max(last_page_, page);
   }
+  sample_rows_.clear();
+  score_rows_.clear();
+  for (const ScoreRow& row : b.scores) {
+    check(row.row >= 0 && row.row < n_tokens, "score of row ", row.row, " of ", n_tokens);
+    score_rows_.push_back(row.row);
+  }
+  for (const LogitAdjustments& a : b.adjustments)
+    check(a.slot >= 0 && a.slot < static_cast<int64_t>(slots_.size()), "slot ", a.slot, " of ", slots_.size());
   for (const SampleRow& row : b.samples) {
+    sample_rows_.push_back(row.row);
     check(row.row >= 0 && row.row < n_tokens, "sample of row ", row.row, " of ", n_tokens);
     check(row.slot >= 0 && row.slot < static_cast<int64_t>(slots_.size()), "slot ", row.slot, " of ", slots_.size());
   }
@@ -96,7 +93,9 @@ DeviceBatch CpuOps::upload_batch(const StepBatch& b) {
           b.q_offsets.data(),
           b.kv_lengths.data(),
           b.page_offsets.data(),
-          b.pages.data()};
+          b.pages.data(),
+          sample_rows_.data(),
+          score_rows_.data()};
 }
 
 void CpuOps::embed(TensorView out, TensorView table, const DeviceBatch& batch) {
@@ -158,42 +157,70 @@ void CpuOps::silu_mul(TensorView out, TensorView gate_up) {
   });
 }
 
-void CpuOps::gather_sample_rows(TensorView out, TensorView x, const DeviceBatch& batch) {
-  const auto& samples = batch.host->samples;
-  check(out.rows == static_cast<int64_t>(samples.size()) && out.cols == x.cols, "gathering ", samples.size(), " rows of ",
-        x.cols, " into ", out.rows, " x ", out.cols);
+void CpuOps::gather_rows(TensorView out, TensorView x, const int32_t* rows) {
+  check(out.cols == x.cols, "gathering rows of ", x.cols, " into ", out.cols);
   for (int64_t r = 0; r < out.rows; ++r) {
-    check(samples[r].row < x.rows, "row ", samples[r].row, " of ", x.rows);
-    kernels_.convert(matrix(out, r).data, out.dtype == DType::bf16, matrix(x, samples[r].row).data, x.dtype == DType::bf16,
-                     out.cols);
+    check(rows[r] >= 0 && rows[r] < x.rows, "row ", rows[r], " of ", x.rows);
+    kernels_.convert(matrix(out, r).data, out.dtype == DType::bf16, matrix(x, rows[r]).data, x.dtype == DType::bf16, out.cols);
   }
 }
 
 // ---- sampling ----
 
+StepOutcome& CpuOps::outcome_of(int64_t step) {
+  check(step > collected_ && (outcomes_.empty() || outcomes_.back().step <= step), "step ", step, " is sampled out of order");
+  if (outcomes_.empty() || outcomes_.back().step != step) outcomes_.push_back({step, {}});
+  return outcomes_.back().tokens;
+}
+
 void CpuOps::sample(TensorView logits, const DeviceBatch& batch) {
   const auto& samples = batch.host->samples;
   check(logits.dtype == DType::f32 && logits.cols >= 1 && logits.rows == static_cast<int64_t>(samples.size()), "logits ",
         name_of(logits.dtype), " ", logits.rows, " x ", logits.cols, ", expected f32 with ", samples.size(), " rows");
-  check(batch.host->step > collected_ && (outcomes_.empty() || outcomes_.back().step < batch.host->step), "step ",
-        batch.host->step, " is sampled twice or out of order");
-  Outcome outcome{batch.host->step, std::vector<SampledToken>(samples.size())};
+  auto& tokens = outcome_of(batch.host->step).sampled;
+  check(tokens.empty(), "step ", batch.host->step, " is sampled twice");
+  tokens.resize(samples.size());
+  for (const LogitAdjustments& begin : batch.host->adjustments) adjustments_[begin.slot] = SlotAdjustments(begin);
   pool_.parallel_for(logits.rows, 1, [&](int64_t begin, int64_t end, int worker) {
+    Scratch& scratch = scratch_[worker];
     for (int64_t r = begin; r < end; ++r) {
-      outcome.tokens[r] = sample_row(kernels_, logits.row<float>(r), logits.cols, samples[r], scratch_[worker].sampler);
+      const float* raw = logits.row<float>(r);
+      const float* adjusted = raw;
+      if (samples[r].adjusted) {
+        scratch.a.assign(raw, raw + logits.cols);
+        adjustments_[samples[r].slot].apply(scratch.a.data(), logits.cols, samples[r].position);
+        adjusted = scratch.a.data();
+      }
+      tokens[r] = sample_row(kernels_, raw, adjusted, logits.cols, samples[r], scratch.sampler);
     }
   });
-  for (size_t r = 0; r < samples.size(); ++r) slots_[samples[r].slot] = outcome.tokens[r].token;
-  outcomes_.push_back(std::move(outcome));
+  for (size_t r = 0; r < samples.size(); ++r) {
+    slots_[samples[r].slot] = tokens[r].token;
+    if (samples[r].adjusted) adjustments_[samples[r].slot].sampled(tokens[r].token);
+  }
 }
 
-std::vector<SampledToken> CpuOps::collect(int64_t step) {
+void CpuOps::score(TensorView logits, const DeviceBatch& batch, Range scores) {
+  const auto& rows = batch.host->scores;
+  check(logits.dtype == DType::f32 && logits.rows == scores.size() && scores.begin >= 0 &&
+            scores.end <= static_cast<int64_t>(rows.size()),
+        "scores ", scores.begin, " to ", scores.end, " of ", rows.size(), " with ", logits.rows, " rows of logits");
+  auto& tokens = outcome_of(batch.host->step).scored;
+  check(static_cast<int64_t>(tokens.size()) == scores.begin, "scores from ", scores.begin, " after ", tokens.size());
+  tokens.resize(static_cast<size_t>(scores.end));
+  pool_.parallel_for(logits.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r)
+      tokens[scores.begin + r] = score_row(kernels_, logits.row<float>(r), logits.cols, rows[scores.begin + r]);
+  });
+}
+
+StepOutcome CpuOps::collect(int64_t step) {
   check(step > collected_, "step ", step, " was collected already");
   check(outcomes_.empty() || outcomes_.front().step >= step, "step ", outcomes_.empty() ? 0 : outcomes_.front().step,
         " was not collected before ", step);
   collected_ = step;
   if (outcomes_.empty() || outcomes_.front().step != step) return {};  // a step without samples
-  auto tokens = std::move(outcomes_.front().tokens);
+  StepOutcome tokens = std::move(outcomes_.front().tokens);
   outcomes_.pop_front();
   return tokens;
 }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/adjustments.h"
+#include "ops/cpu/host_memory.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/sampler.h"
 #include "ops/cpu/thread_pool.h"
@@ -40,27 +42,32 @@ class CpuOps final : public Ops {
   void attention(TensorView out, TensorView qkv, HeadShape heads, KvPages kv, float scale, int32_t window,
                  const DeviceBatch& batch) override;
   void silu_mul(TensorView out, TensorView gate_up) override;
-  void gather_sample_rows(TensorView out, TensorView x, const DeviceBatch& batch) override;
+  void gather_rows(TensorView out, TensorView x, const int32_t* rows) override;
   void sample(TensorView logits, const DeviceBatch& batch) override;
-  std::vector<SampledToken> collect(int64_t step) override;
+  void score(TensorView logits, const DeviceBatch& batch, Range scores) override;
+  StepOutcome collect(int64_t step) override;
 
  private:
   struct Scratch {  // of one thread
     std::vector<float> a, b, c;
     SamplerScratch sampler;
   };
+  StepOutcome& outcome_of(int64_t step);
   void check_pages(const KvPages& kv, HeadShape heads, const DeviceBatch& batch) const;
 
+  HostMemory memory_;
   const CpuKernels& kernels_;
   ThreadPool pool_;
-  std::vector<Scratch> scratch_;      // [n_threads]
-  std::vector<float> packed_;         // rows of x, interleaved by tile
-  std::vector<TokenId> slots_;        // [n_slots] the sample buffer; -1: nothing sampled yet
-  PageId last_page_ = -1;             // the largest page number of the batch
-  std::vector<int32_t> sequence_of_;  // [n_tokens] of the batch
+  std::vector<Scratch> scratch_;                   // [n_threads]
+  std::vector<float> packed_;                      // rows of x, interleaved by tile
+  std::vector<TokenId> slots_;                     // [n_slots] the sample buffer; -1: nothing sampled yet
+  PageId last_page_ = -1;                          // the largest page number of the batch
+  std::vector<int32_t> sequence_of_;               // [n_tokens] of the batch
+  std::vector<int32_t> sample_rows_, score_rows_;  // of the batch
+  std::vector<SlotAdjustments> adjustments_;       // [n_slots]
   struct Outcome {
     int64_t step;
-    std::vector<SampledToken> tokens;
+    StepOutcome tokens;
   };
   std::deque<Outcome> outcomes_;
   int64_t collected_ = -1;  // the last step collected

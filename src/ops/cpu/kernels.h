@@ -87,7 +87,7 @@ struct CpuKernels {
   double (*sum_exp)(const float* x, int64_t n, float max);
   // y = (x - max) / temperature, p = e^y; returns the sum of p, as sum_exp.
   double (*soften)(float* y, float* p, const float* x, int64_t n, float max, float temperature);
-  // The token with the largest y[i] + g(token), ties to the lower id; token = ids[i], ascending, or i where ids is null.
+  // The token with the largest y[i] + g(token), ties to the lower id; token = ids[i], or i where ids is null.
   int32_t (*gumbel_argmax)(const float* y, const int32_t* ids, int64_t n, uint64_t key, uint32_t position);
 };
 

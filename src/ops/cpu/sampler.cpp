@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/det_math.h"
+#include "base/error.h"
 
 namespace lockstep {
 namespace {
@@ -33,14 +34,18 @@ class OrderedTokens {
       ++band_;
       s_.band.clear();
       at_ = 0;
+      sorted_ = false;
       for (int64_t i = 0; (i = kernels_.find_not_less(s_.y.data(), i, vocab_, low)) < vocab_; ++i) {
         if (s_.y[i] < high) s_.band.push_back(order_key(logits_[i], static_cast<int32_t>(i)));
       }
     }
     const auto begin = s_.band.begin() + at_;
     const int64_t n = std::min<int64_t>(want, s_.band.end() - begin);
-    if (n < s_.band.end() - begin) std::nth_element(begin, begin + n, s_.band.end());
-    std::sort(begin, begin + n);
+    if (!sorted_) {
+      sorted_ = s_.band.end() - begin <= kSortWhole || n == s_.band.end() - begin;
+      if (!sorted_) std::nth_element(begin, begin + n, s_.band.end());
+      std::sort(begin, sorted_ ? s_.band.end() : begin + n);
+    }
     s_.kept.insert(s_.kept.end(), begin, begin + n);
     at_ += n;
     return true;
@@ -48,12 +53,14 @@ class OrderedTokens {
 
  private:
   static constexpr float kBounds[] = {-0.5f, -1, -1.5f, -2, -3, -4, -5, -6, -8, -10, -12, -16, -20, -30, -87};
+  static constexpr std::ptrdiff_t kSortWhole = 1024;  // above, only as much of a band is sorted as is asked for
   const CpuKernels& kernels_;
   const float* logits_;
   int64_t vocab_;
   SamplerScratch& s_;
-  size_t band_ = 0;  // bands collected
-  int64_t at_ = 0;   // of the last one, tokens given
+  size_t band_ = 0;      // bands collected
+  int64_t at_ = 0;       // of the last one, tokens given
+  bool sorted_ = false;  // all that is left of it
 };
 
 // The kept tokens of top_k and top_p into scratch.kept, in order.
@@ -106,7 +113,6 @@ int32_t draw(const CpuKernels& kernels, const float* logits, int64_t vocab, cons
     for (const uint64_t key : s.kept) {
       if (s.p[token_of(key)] >= min_p) s.ids.push_back(token_of(key));
     }
-    std::sort(s.ids.begin(), s.ids.end());
   }
   s.kept_y.clear();
   for (const int32_t id : s.ids) s.kept_y.push_back(s.y[id]);
@@ -143,25 +149,40 @@ std::vector<std::pair<TokenId, float>> top_logprobs(const CpuKernels& kernels, c
   return top;
 }
 
+void add_logprobs(const CpuKernels& kernels, const float* logits, int64_t vocab, int32_t n, float max, SampledToken& out) {
+  const double log_sum = det_log(kernels.sum_exp(logits, vocab, max));
+  out.logprob = static_cast<float>(static_cast<double>(logits[out.token]) - static_cast<double>(max) - log_sum);
+  out.top = top_logprobs(kernels, logits, vocab, n, max, log_sum);
+}
+
 }  // namespace
 
-SampledToken sample_row(const CpuKernels& kernels, const float* logits, int64_t vocab, const SampleRow& row,
+SampledToken sample_row(const CpuKernels& kernels, const float* raw, const float* adjusted, int64_t vocab, const SampleRow& row,
                         SamplerScratch& scratch) {
   SampledToken out;
   out.request = row.request;
-  float max = 0;
-  out.finite = kernels.find_max(logits, vocab, &max);
+  out.position = row.position;
+  float raw_max = 0, max = 0;
+  out.finite = kernels.find_max(raw, vocab, &raw_max) && kernels.find_max(adjusted, vocab, &max);
   if (!out.finite) return out;
   if (!(row.temperature > 0) || row.top_k == 1) {
-    out.token = static_cast<TokenId>(kernels.find_not_less(logits, 0, vocab, max));
+    out.token = static_cast<TokenId>(kernels.find_not_less(adjusted, 0, vocab, max));
   } else {
-    out.token = draw(kernels, logits, vocab, row, max, scratch);
+    out.token = draw(kernels, adjusted, vocab, row, max, scratch);
   }
-  if (row.n_logprobs >= 0) {
-    const double log_sum = det_log(kernels.sum_exp(logits, vocab, max));
-    out.logprob = static_cast<float>(static_cast<double>(logits[out.token]) - static_cast<double>(max) - log_sum);
-    out.top = top_logprobs(kernels, logits, vocab, row.n_logprobs, max, log_sum);
-  }
+  if (row.n_logprobs >= 0) add_logprobs(kernels, raw, vocab, row.n_logprobs, raw_max, out);
+  return out;
+}
+
+SampledToken score_row(const CpuKernels& kernels, const float* logits, int64_t vocab, const ScoreRow& row) {
+  SampledToken out;
+  out.request = row.request;
+  out.position = row.position;
+  out.token = row.target;
+  check(row.target >= 0 && row.target < vocab, "scoring token ", row.target, " of ", vocab);
+  float max = 0;
+  out.finite = kernels.find_max(logits, vocab, &max);
+  if (out.finite) add_logprobs(kernels, logits, vocab, row.n_logprobs, max, out);
   return out;
 }
 

@@ -8,7 +8,7 @@
 //              of the kept, the token with the largest y + g(token) is drawn, g Gumbel noise from Philox (draw key; position,
 //              token / 4, 0x5A4D, 0; word token mod 4): the draw depends on key, position and token alone.
 //   logprobs   of the raw logits, before temperature and filters; entries of probability 0 are left out of `top`.
-// Not for: penalties and biases (they change the logits before).
+// Not for: penalties and biases (adjustments.h).
 //   SampledToken t = sample_row(kernels, logits, vocab, row, scratch);
 #pragma once
 
@@ -24,11 +24,15 @@ namespace lockstep {
 struct SamplerScratch {
   std::vector<float> y, p;           // [vocab]
   std::vector<uint64_t> band, kept;  // order keys: logit and token id in one integer
-  std::vector<int32_t> ids;          // the kept tokens, ascending
+  std::vector<int32_t> ids;          // the kept tokens
   std::vector<float> kept_y;
 };
 
-SampledToken sample_row(const CpuKernels& kernels, const float* logits, int64_t vocab, const SampleRow& row,
+// raw: as the model gave them, for the logprobs; adjusted: what is drawn from, the same array where nothing was adjusted.
+SampledToken sample_row(const CpuKernels& kernels, const float* raw, const float* adjusted, int64_t vocab, const SampleRow& row,
                         SamplerScratch& scratch);
+
+// The log-probability of a token that is known.
+SampledToken score_row(const CpuKernels& kernels, const float* logits, int64_t vocab, const ScoreRow& row);
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ LOCKSTEP_INLINE float from_bf16(uint16_t x) { return __builtin_bit_cast(float, s
 // Meaning of the operations, lane by lane:
 //   fma(a, b, c) = a b + c      max(a, b) = a > b ? a : b (b where one is NaN)      select_less(a, b, x, y) = a < b ? x : y
 //   lanes_not_less(a, b): bit i set where a[i] >= b[i]
+//   multiply(a, b, &high): low and high half of the 64-bit product      to_float(a): of a as a signed integer
 //   power_of_two(t) = 2^n for t = 1.5 * 2^23 + n, n an integer in -126 .. 127: the rounding trick's float gives the exponent
 
 #if LOCKSTEP_ISA == 2
@@ -77,6 +78,30 @@ LOCKSTEP_INLINE F32x16 power_of_two(F32x16 t) {
   const __m512i e = _mm512_slli_epi32(_mm512_castps_si512(t.v), 23);
   return {_mm512_castsi512_ps(_mm512_add_epi32(e, _mm512_set1_epi32(127 << 23)))};
 }
+
+struct U32x16 {
+  __m512i v;
+};
+LOCKSTEP_INLINE U32x16 broadcast_u32(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
+LOCKSTEP_INLINE U32x16 load_u32(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
+LOCKSTEP_INLINE void store(uint32_t* p, U32x16 x) { _mm512_storeu_si512(p, x.v); }
+LOCKSTEP_INLINE U32x16 add(U32x16 a, U32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+LOCKSTEP_INLINE U32x16 sub(U32x16 a, U32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+LOCKSTEP_INLINE U32x16 bit_and(U32x16 a, U32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
+LOCKSTEP_INLINE U32x16 bit_xor(U32x16 a, U32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+template <int kBits>
+LOCKSTEP_INLINE U32x16 shift_right(U32x16 a) {
+  return {_mm512_srli_epi32(a.v, kBits)};
+}
+LOCKSTEP_INLINE U32x16 multiply(U32x16 a, uint32_t b, U32x16* high) {
+  const __m512i m = _mm512_set1_epi64(b);
+  const __m512i even = _mm512_mul_epu32(a.v, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), m);
+  *high = {_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd)};
+  return {_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32))};
+}
+LOCKSTEP_INLINE F32x16 to_float(U32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
+LOCKSTEP_INLINE U32x16 bits_of(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
+LOCKSTEP_INLINE F32x16 float_of(U32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
 
 #elif LOCKSTEP_ISA == 1
 
@@ -136,6 +161,41 @@ LOCKSTEP_INLINE __m256 power_of_two(__m256 t) {
   return _mm256_castsi256_ps(_mm256_add_epi32(e, _mm256_set1_epi32(127 << 23)));
 }
 LOCKSTEP_INLINE F32x16 power_of_two(F32x16 t) { return {power_of_two(t.a), power_of_two(t.b)}; }
+
+struct U32x16 {
+  __m256i a, b;
+};
+LOCKSTEP_INLINE U32x16 broadcast_u32(uint32_t x) {
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
+  return {v, v};
+}
+LOCKSTEP_INLINE U32x16 load_u32(const uint32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+LOCKSTEP_INLINE void store(uint32_t* p, U32x16 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
+LOCKSTEP_INLINE U32x16 add(U32x16 x, U32x16 y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+LOCKSTEP_INLINE U32x16 sub(U32x16 x, U32x16 y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
+LOCKSTEP_INLINE U32x16 bit_and(U32x16 x, U32x16 y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
+LOCKSTEP_INLINE U32x16 bit_xor(U32x16 x, U32x16 y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+template <int kBits>
+LOCKSTEP_INLINE U32x16 shift_right(U32x16 x) {
+  return {_mm256_srli_epi32(x.a, kBits), _mm256_srli_epi32(x.b, kBits)};
+}
+LOCKSTEP_INLINE __m256i multiply(__m256i a, uint32_t b, __m256i* high) {
+  const __m256i m = _mm256_set1_epi64x(b);
+  const __m256i even = _mm256_mul_epu32(a, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), m);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+  return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+LOCKSTEP_INLINE U32x16 multiply(U32x16 a, uint32_t b, U32x16* high) {
+  return {multiply(a.a, b, &high->a), multiply(a.b, b, &high->b)};
+}
+LOCKSTEP_INLINE F32x16 to_float(U32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+LOCKSTEP_INLINE U32x16 bits_of(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+LOCKSTEP_INLINE F32x16 float_of(U32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
 #else
 
@@ -198,6 +258,54 @@ LOCKSTEP_INLINE F32x16 power_of_two(const F32x16& t) {
       [&](int i) { return __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, t.v[i]) << 23) + (127u << 23)); });
 }
 
+struct U32x16 {
+  uint32_t v[kLanes];
+};
+template <class F>
+LOCKSTEP_INLINE U32x16 each_lane_u32(F f) {
+  U32x16 r;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
+  return r;
+}
+LOCKSTEP_INLINE U32x16 broadcast_u32(uint32_t x) {
+  return each_lane_u32([&](int) { return x; });
+}
+LOCKSTEP_INLINE U32x16 load_u32(const uint32_t* p) {
+  return each_lane_u32([&](int i) { return p[i]; });
+}
+LOCKSTEP_INLINE void store(uint32_t* p, const U32x16& x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
+}
+LOCKSTEP_INLINE U32x16 add(const U32x16& a, const U32x16& b) {
+  return each_lane_u32([&](int i) { return a.v[i] + b.v[i]; });
+}
+LOCKSTEP_INLINE U32x16 sub(const U32x16& a, const U32x16& b) {
+  return each_lane_u32([&](int i) { return a.v[i] - b.v[i]; });
+}
+LOCKSTEP_INLINE U32x16 bit_and(const U32x16& a, const U32x16& b) {
+  return each_lane_u32([&](int i) { return a.v[i] & b.v[i]; });
+}
+LOCKSTEP_INLINE U32x16 bit_xor(const U32x16& a, const U32x16& b) {
+  return each_lane_u32([&](int i) { return a.v[i] ^ b.v[i]; });
+}
+template <int kBits>
+LOCKSTEP_INLINE U32x16 shift_right(const U32x16& a) {
+  return each_lane_u32([&](int i) { return a.v[i] >> kBits; });
+}
+LOCKSTEP_INLINE U32x16 multiply(const U32x16& a, uint32_t b, U32x16* high) {
+  *high = each_lane_u32([&](int i) { return static_cast<uint32_t>(uint64_t{a.v[i]} * b >> 32); });
+  return each_lane_u32([&](int i) { return a.v[i] * b; });
+}
+LOCKSTEP_INLINE F32x16 to_float(const U32x16& a) {
+  return each_lane([&](int i) { return static_cast<float>(static_cast<int32_t>(a.v[i])); });
+}
+LOCKSTEP_INLINE U32x16 bits_of(const F32x16& a) {
+  return each_lane_u32([&](int i) { return __builtin_bit_cast(uint32_t, a.v[i]); });
+}
+LOCKSTEP_INLINE F32x16 float_of(const U32x16& a) {
+  return each_lane([&](int i) { return __builtin_bit_cast(float, a.v[i]); });
+}
+
 #endif
 
 // The first n lanes from memory, `fill` in the others; and the way back. For the ends of rows.
@@ -241,7 +349,7 @@ LOCKSTEP_INLINE float max_lanes(F32x16 x) {
   return s[0];
 }
 
-// e^x to 1 ulp for -87 <= x <= 88; exactly 0 below (so nothing denormal), infinity above, NaN of NaN.
+// e^x to 1.1 ulp for -87 <= x <= 88; exactly 0 below (so nothing denormal), infinity above, NaN of NaN.
 LOCKSTEP_INLINE F32x16 exp(F32x16 x) {
   const F32x16 round = broadcast(0x1.8p+23f);
   const F32x16 t = fma(x, broadcast(0x1.715476p+0f), round);  // x / ln 2
