@@ -3,7 +3,7 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git python3 python3-pip unzip xz-utils clang-format
   openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libcli11-dev libspdlog-dev nlohmann-json3-dev
-  libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

@@ -1,5 +1,5 @@
-// The MPI session, the command line, and the last resort: an error that no rank expected ends the whole job, since the others are
-// waiting in a collective. What a run does: commands/run.cpp.
+// The MPI session, the command line, and the last resort: an error that no rank expected ends the whole job, since the others
+// are waiting in a collective. What a run does: commands/run.cpp.
 #include <cstdio>
 #include <exception>
 
@@ -17,8 +17,10 @@ namespace {
 
 ExitCode dispatch(MpiSession& mpi, const Command& command) {
   switch (command.kind) {
-    case Command::Kind::run: return run(mpi, command.run);
-    case Command::Kind::merge: throw AgreedError{ExitCode::usage, "lockstep merge: a run merges its own results; resume it instead"};
+    case Command::Kind::run:
+      return run(mpi, command.run);
+    case Command::Kind::merge:
+      throw AgreedError{ExitCode::usage, "lockstep merge: a run merges its own results; resume it instead"};
     case Command::Kind::text:
       if (mpi.rank == 0) std::fputs(command.text.c_str(), stdout);
       return ExitCode::done;

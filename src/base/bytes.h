@@ -22,12 +22,10 @@ static_assert(std::endian::native == std::endian::little);
 class ByteWriter {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    append(&value, sizeof value);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { append(&value, sizeof value); }
   template <class T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void put_vector(const std::vector<T>& values) {
     put<uint64_t>(values.size());
     append(values.data(), values.size() * sizeof(T));
@@ -52,15 +50,13 @@ class ByteReader {
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  T get() {
+  requires std::is_trivially_copyable_v<T> T get() {
     T value;
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  std::vector<T> get_vector() {
+  requires std::is_trivially_copyable_v<T> std::vector<T> get_vector() {
     const auto n = get<uint64_t>();
     check(n <= rest_.size() / sizeof(T), "message holds ", rest_.size(), " bytes, ", n, " elements announced");
     std::vector<T> values(n);

@@ -15,15 +15,15 @@ namespace lockstep {
 enum class ExitCode : int {
   done = 0,
   other = 1,
-  usage = 2,          // usage, layout, or a refusal
-  unreadable = 3,     // input or model
+  usage = 2,       // usage, layout, or a refusal
+  unreadable = 3,  // input or model
   hardware = 10,
   environment = 11,
   communication = 12,
   inconclusive = 13,  // preflight could not tell
   some_failed = 20,   // done, some lines failed
   output_io = 74,
-  stopped = 75,       // resume me
+  stopped = 75,  // resume me
   hang = 86,
   rank_lost = 87,
 };
@@ -61,7 +61,8 @@ template <class... Parts>
 // An invariant of the program: throws Error (exit code 1) with the caller's file and line.
 template <class... Parts>
 void check(Located<bool> ok, const Parts&... parts) {
-  if (!ok.value) [[unlikely]] throw Error(ExitCode::other, concat(parts...), ok.where);
+  if (!ok.value) [[unlikely]]
+    throw Error(ExitCode::other, concat(parts...), ok.where);
 }
 
 }  // namespace lockstep

@@ -49,9 +49,7 @@ uint32_t crc32c(std::string_view bytes, uint32_t seed) {
   return ~crc;
 }
 
-uint64_t hash64(std::string_view bytes, uint64_t seed) {
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
-}
+uint64_t hash64(std::string_view bytes, uint64_t seed) { return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed); }
 
 std::string Digest::hex() const {
   char text[33];

@@ -23,8 +23,6 @@ constexpr std::array<uint32_t, 4> philox4x32(uint64_t key, std::array<uint32_t, 
 }
 
 // In the open interval (0, 1), exact in f32: 23 random bits and a half.
-constexpr float uniform_open(uint32_t word) {
-  return (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f;
-}
+constexpr float uniform_open(uint32_t word) { return (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f; }
 
 }  // namespace lockstep

@@ -77,14 +77,16 @@ void agree_on(Communicator& world, const std::string& host, const std::vector<st
   }
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (others[rank].get<uint64_t>() != n_facts)
-      throw AgreedError{ExitCode::environment, concat("rank ", rank, " on ", hosts[rank], " sees other files than rank 0 on ", host_0)};
+      throw AgreedError{ExitCode::environment,
+                        concat("rank ", rank, " on ", hosts[rank], " sees other files than rank 0 on ", host_0)};
   for (uint64_t i = 0; i < n_facts; ++i) {
     const std::string name = zero.get_string(), value = zero.get_string();
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const std::string other_name = others[rank].get_string(), other = others[rank].get_string();
       if (other_name != name || other != value)
-        throw AgreedError{ExitCode::environment, concat(name, " differs between rank 0 on ", host_0, " (", value, ") and rank ", rank,
-                                                        " on ", hosts[rank], " (", other_name == name ? other : other_name, ")")};
+        throw AgreedError{ExitCode::environment,
+                          concat(name, " differs between rank 0 on ", host_0, " (", value, ") and rank ", rank, " on ",
+                                 hosts[rank], " (", other_name == name ? other : other_name, ")")};
     }
   }
 }

@@ -85,10 +85,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunOptions& opti
   return facts;
 }
 
-
 std::string about_run(const RunOptions& options, const Mesh& mesh, const MpiSession& mpi) {
-  const Json about = {{"host", mpi.host}, {"ranks", mpi.size}, {"layout", layout_text(mesh)}, {"version", kVersion},
-                      {"input", options.input}};
+  const Json about = {
+      {"host", mpi.host}, {"ranks", mpi.size}, {"layout", layout_text(mesh)}, {"version", kVersion}, {"input", options.input}};
   return about.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -111,8 +110,8 @@ RequestTiming timing_of(const FinishedLine& line, int64_t epoch, int replica) {
   return t;
 }
 
-RunRecord describe(Communicator& world, const RunOptions& options, const ModelSource& model, const Mesh& mesh, const MpiSession& mpi,
-                   const Ops& ops, const Stage& stage, int64_t n_pages, int n_threads) {
+RunRecord describe(Communicator& world, const RunOptions& options, const ModelSource& model, const Mesh& mesh,
+                   const MpiSession& mpi, const Ops& ops, const Stage& stage, int64_t n_pages, int n_threads) {
   RunRecord r;
   for (const auto& bytes : world.exchange(std::as_bytes(std::span(mpi.host))))
     r.hosts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -189,7 +188,8 @@ ExitCode finish_run(Job& job, const Outcome& outcome, PhaseTimer& phases, RunRec
   return code;
 }
 
-ExitCode already_finished(Job& job, const RunOptions& options, const std::function<void(const std::function<void()>&)>& everyone) {
+ExitCode already_finished(Job& job, const RunOptions& options,
+                          const std::function<void(const std::function<void()>&)>& everyone) {
   ExitCode code = ExitCode::done;
   everyone([&] {
     if (job.input == nullptr) return;  // not rank 0

@@ -30,8 +30,8 @@ std::string about_run(const RunOptions& options, const Mesh& mesh, const MpiSess
 RequestTiming timing_of(const FinishedLine& line, int64_t epoch, int replica);
 
 // run.json as far as it is known when the work ends. Collective over world: gathers the hosts.
-RunRecord describe(Communicator& world, const RunOptions& options, const ModelSource& model, const Mesh& mesh, const MpiSession& mpi, const Ops& ops,
-                   const Stage& stage, int64_t n_pages, int n_threads);
+RunRecord describe(Communicator& world, const RunOptions& options, const ModelSource& model, const Mesh& mesh,
+                   const MpiSession& mpi, const Ops& ops, const Stage& stage, int64_t n_pages, int n_threads);
 
 struct Outcome {
   WorkTotals totals;
@@ -44,6 +44,7 @@ Outcome sum_outcomes(Communicator& world, const WorkTotals& mine, bool stopped);
 ExitCode finish_run(Job& job, const Outcome& outcome, PhaseTimer& phases, RunRecord record);
 
 // Collective. Nothing is left to run: makes the final files if they aren't those of this input, and says so.
-ExitCode already_finished(Job& job, const RunOptions& options, const std::function<void(const std::function<void()>&)>& everyone);
+ExitCode already_finished(Job& job, const RunOptions& options,
+                          const std::function<void(const std::function<void()>&)>& everyone);
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "commands/job.h"
 
-
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -14,7 +13,8 @@ namespace {
 
 std::string text_of(const std::optional<double>& value) { return value ? concat(*value) : "model"; }
 
-std::vector<ManifestField> manifest_fields(const RunOptions& options, const ModelSource& model, const std::string& kernel_class) {
+std::vector<ManifestField> manifest_fields(const RunOptions& options, const ModelSource& model,
+                                           const std::string& kernel_class) {
   return {{"results version", kResultsVersion},
           {"model", model.digest},
           {"--served-model-name", model.name},

@@ -25,17 +25,18 @@ struct Job {
   RunStart start = RunStart::fresh;
   JournalState journal;
   ResumePlan plan;
-  int64_t epoch = 0;                  // of this run's shards; 0 until begin_job
+  int64_t epoch = 0;  // of this run's shards; 0 until begin_job
   std::vector<std::string> warnings;
 
   std::vector<InputLine> to_run() const;
 };
 
-// Prepares the directory, takes its lock, reads the input and compares it with what the directory holds. Error (usage) if options or
-// input contradict an earlier run. Nothing old is touched.
+// Prepares the directory, takes its lock, reads the input and compares it with what the directory holds. Error (usage) if
+// options or input contradict an earlier run. Nothing old is touched.
 Job open_job(const RunOptions& options, const ModelSource& model, const std::string& kernel_class);
 
-// After all checks of the run: replaces an old run if --overwrite asked for it, and opens the epoch, which fences off older writers.
+// After all checks of the run: replaces an old run if --overwrite asked for it, and opens the epoch, which fences off older
+// writers.
 void begin_job(Job& job, const std::string& about);
 
 // The final files, from everything the journal holds now.

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// Derives what the options leave open; what is left over becomes replicas. Error (usage) with the numbers if it doesn't come out.
+// Derives what the options leave open; what is left over becomes replicas. Error (usage) with the numbers if it doesn't come
+// out.
 Mesh layout_of(const RunOptions& options, int n_ranks);
 
 // The scheduler's lag: with stages, one step less than micro-batches in flight; on the CPU of one stage none is needed.

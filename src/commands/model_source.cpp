@@ -11,9 +11,7 @@ ModelSource open_model(const RunOptions& options) {
   ModelSource model;
   model.checkpoint = Checkpoint::open(options.model);
   const ModelConfig& config = model.checkpoint->config();
-  model.dtype = options.dtype == "f32"    ? DType::f32
-                : options.dtype == "bf16" ? DType::bf16
-                                          : model.checkpoint->natural_dtype();
+  model.dtype = options.dtype == "f32" ? DType::f32 : options.dtype == "bf16" ? DType::bf16 : model.checkpoint->natural_dtype();
   model.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
   if (model.max_model_len > config.max_positions)
     fail(ExitCode::usage, "--max-model-len ", model.max_model_len, ": the model has ", config.max_positions, " positions");

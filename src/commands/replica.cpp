@@ -48,7 +48,8 @@ size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops) 
   return shard.layers.size() * ops.kv_page_bytes(model.dtype, shard.heads.n_kv_heads, shard.heads.head_dim);
 }
 
-int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops, int node_size) {
+int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,
+                         int node_size) {
   const size_t bytes_a_page = page_bytes(model, shard, ops);
   const int64_t for_one = pages_of(model.max_model_len);
   const double share = static_cast<double>(available_memory_bytes()) * options.memory_fraction / node_size;

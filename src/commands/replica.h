@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "cli.h"
-#include "commands/model_source.h"
 #include "comm/communicator.h"
+#include "commands/model_source.h"
 #include "mesh/mesh.h"
 #include "model/shard.h"
 #include "ops/ops.h"
@@ -27,7 +27,8 @@ size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops);
 
 // Pages this rank can hold: of --kv-memory, or else of what --memory-fraction leaves of the free memory, but never more than
 // --max-sequences sequences of --max-model-len could fill. Error (usage) with both numbers if one such sequence doesn't fit.
-int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops, int node_size);
+int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,
+                         int node_size);
 
 SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages);
 

@@ -1,6 +1,5 @@
 #include "commands/run.h"
 
-
 #include "base/log.h"
 #include "base/phase_timer.h"
 #include "base/signals.h"
@@ -52,7 +51,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
     if (is_rank_0) job = open_job(options, model, ops->kernel_class());
   });
   agree_on(*world, mpi.host, facts_of(options, model, *ops));
-  if (from_rank_0(*world, job.plan.finished ? "finished" : "work") == "finished") return already_finished(job, options, everyone);
+  if (from_rank_0(*world, job.plan.finished ? "finished" : "work") == "finished")
+    return already_finished(job, options, everyone);
 
   // ---- load ----
   phases.begin("load");

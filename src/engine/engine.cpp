@@ -33,7 +33,8 @@ void check_lockstep([[maybe_unused]] const StepBatch& batch, [[maybe_unused]] Co
 
 }  // namespace
 
-Engine::Engine(Stage& stage, const SchedulerOptions& scheduling, Communicator& replica, ReplicaRoot* root, EngineOptions options)
+Engine::Engine(Stage& stage, const SchedulerOptions& scheduling, Communicator& replica, ReplicaRoot* root,
+               EngineOptions options)
     : stage_(stage), scheduler_(scheduling), replica_(replica), root_(root), options_(std::move(options)) {}
 
 bool Engine::step() {

@@ -1,5 +1,5 @@
-// One replica on one rank: the step. Every rank of the replica runs the same scheduler over the same events, and differs only in
-// the weights it holds.
+// One replica on one rank: the step. Every rank of the replica runs the same scheduler over the same events, and differs only
+// in the weights it holds.
 //   while (engine.step()) {}
 #pragma once
 
@@ -17,11 +17,11 @@
 namespace lockstep {
 
 struct EngineOptions {
-  int lag = 0;                       // step k is decided from the events of steps <= k - 1 - lag
-  int root = 0;                      // rank of the replica's root in its communicator
+  int lag = 0;   // step k is decided from the events of steps <= k - 1 - lag
+  int root = 0;  // rank of the replica's root in its communicator
   bool last_stage = true;
-  std::function<double()> now_s;     // seconds since the run began
-  std::function<double()> comm_s;    // seconds spent in communication so far
+  std::function<double()> now_s;   // seconds since the run began
+  std::function<double()> comm_s;  // seconds spent in communication so far
   std::function<void(const StepTiming&)> on_step;
 };
 
@@ -46,7 +46,7 @@ class Engine {
   EngineOptions options_;
   std::deque<StepEvents> published_;  // the root's own copies, not yet committed
   int64_t step_ = 0;
-  int64_t next_events_ = 0;           // the first step whose events this rank hasn't received
+  int64_t next_events_ = 0;  // the first step whose events this rank hasn't received
   bool drained_ = false, stopped_ = false;
   double wait_s_ = 0;
 };

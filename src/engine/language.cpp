@@ -1,6 +1,7 @@
 #include "engine/language.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/hash.h"
 
@@ -43,6 +44,15 @@ GgufVocab vocab_of(const GgufTokenizer& t) {
           .add_space_prefix = t.add_space_prefix};
 }
 
+// A text that an uncommon pattern can't split within its budget is that line's fault.
+Result<std::vector<TokenId>> within_budget(const std::function<std::vector<TokenId>()>& encode) {
+  try {
+    return encode();
+  } catch (const Error& e) {
+    return Fault{"tokenizer_error", e.what()};
+  }
+}
+
 template <class T>
 T first_of(const std::optional<T>& a, const std::optional<T>& b, const std::optional<T>& c, T otherwise) {
   return a ? *a : b ? *b : c ? *c : otherwise;
@@ -74,7 +84,8 @@ Result<std::vector<Request>> Language::requests_of(const PromptRecord& record) c
   std::vector<Request> requests;
   const size_t n = record.endpoint == Endpoint::chat_completions ? 1 : record.prompts.size();
   for (size_t i = 0; i < n; ++i) {
-    const auto tokens = record.endpoint == Endpoint::chat_completions ? tokens_of_chat(record) : tokens_of_prompt(record.prompts[i]);
+    const auto tokens =
+        record.endpoint == Endpoint::chat_completions ? tokens_of_chat(record) : tokens_of_prompt(record.prompts[i]);
     if (!tokens.ok()) return tokens.fault();
     const auto sampling = sampling_of(record, static_cast<int64_t>(tokens.value().size()));
     if (!sampling.ok()) return sampling.fault();
@@ -101,7 +112,9 @@ Result<std::vector<TokenId>> Language::tokens_of_chat(const PromptRecord& record
                                         .bos_text = tokenizer_.bos_text(),
                                         .eos_text = tokenizer_.eos_text()});
   if (!pieces.ok()) return pieces.fault();
-  std::vector<TokenId> tokens = tokenizer_.encode(pieces.value(), false, defaults_.parse_content);
+  auto encoded = within_budget([&] { return tokenizer_.encode(pieces.value(), false, defaults_.parse_content); });
+  if (!encoded.ok()) return encoded;
+  std::vector<TokenId> tokens = std::move(encoded.value());
   if (tokens.empty()) return Fault{"empty_prompt", "messages: the chat template made an empty prompt of them"};
   if (auto fault = unknown_token(tokens)) return *fault;
   return tokens;
@@ -119,8 +132,10 @@ Result<std::vector<TokenId>> Language::tokens_of_prompt(const PromptText& prompt
   std::vector<TokenId> tokens;
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt))
     tokens = *ids;
+  else if (auto encoded = within_budget([&] { return tokenizer_.encode(std::get<std::string>(prompt), true); }); encoded.ok())
+    tokens = std::move(encoded.value());
   else
-    tokens = tokenizer_.encode(std::get<std::string>(prompt), true);
+    return encoded;
   if (tokens.empty()) return Fault{"empty_prompt", "prompt: has no tokens"};
   if (auto fault = unknown_token(tokens)) return *fault;
   return tokens;
@@ -134,8 +149,8 @@ Result<SamplingParams> Language::sampling_of(const PromptRecord& record, int64_t
       first_of<int64_t>(p.max_tokens, defaults_.max_tokens, generation_.max_new_tokens, is_chat ? room : kCompletionMaxTokens);
   if (room < 0 || (room == 0 && (wanted > 0 || is_chat)))
     return Fault{"context_length_exceeded",
-                 concat("prompt: ", n_prompt, " tokens", room == 0 ? " leave no room for an answer" : "", ", the context holds ",
-                        max_model_len_)};
+                 concat("prompt: ", n_prompt, " tokens", room == 0 ? " leave no room for an answer" : "",
+                        ", the context holds ", max_model_len_)};
   SamplingParams s;
   s.max_tokens = static_cast<int32_t>(std::min(wanted, room));
   s.min_tokens = static_cast<int32_t>(p.min_tokens.value_or(0));
@@ -143,7 +158,8 @@ Result<SamplingParams> Language::sampling_of(const PromptRecord& record, int64_t
     return Fault{"invalid_parameter", concat("min_tokens: ", s.min_tokens, " is more than max_tokens, ", s.max_tokens)};
   s.temperature = static_cast<float>(first_of(p.temperature, defaults_.temperature, generation_.temperature, 1.0));
   s.top_p = static_cast<float>(first_of(p.top_p, defaults_.top_p, generation_.top_p, 1.0));
-  s.top_k = static_cast<int32_t>(std::clamp<int64_t>(first_of<int64_t>(p.top_k, std::nullopt, generation_.top_k, 0), 0, vocab_));
+  s.top_k =
+      static_cast<int32_t>(std::clamp<int64_t>(first_of<int64_t>(p.top_k, std::nullopt, generation_.top_k, 0), 0, vocab_));
   s.min_p = static_cast<float>(first_of<double>(p.min_p, std::nullopt, generation_.min_p, 0.0));
   s.presence_penalty = static_cast<float>(p.presence_penalty.value_or(0));
   s.frequency_penalty = static_cast<float>(p.frequency_penalty.value_or(0));

@@ -30,8 +30,8 @@ class Language {
   // fault of each chat line.
   Language(const Checkpoint& checkpoint, const RequestDefaults& defaults, int64_t max_model_len);
 
-  // One sequence for each prompt of the line and each of its n samples, `choice` counting up; ids are given later. Faults: template,
-  // tokens, length, values that contradict the model or each other.
+  // One sequence for each prompt of the line and each of its n samples, `choice` counting up; ids are given later. Faults:
+  // template, tokens, length, values that contradict the model or each other.
   Result<std::vector<Request>> requests_of(const PromptRecord& record) const;
 
   const Tokenizer& tokenizer() const { return tokenizer_; }

@@ -45,8 +45,9 @@ void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
   const PromptRecord record = parse_prompt(input_.read(line), line.line);
   if (record.fault) return answers_.fail_line(line, record.custom_id, *record.fault);
   if (!options_.require_model.empty() && !record.model.empty() && record.model != options_.require_model)
-    return answers_.fail_line(line, record.custom_id,
-                              {"model_mismatch", concat("model: \"", record.model, "\", expected \"", options_.require_model, "\"")});
+    return answers_.fail_line(
+        line, record.custom_id,
+        {"model_mismatch", concat("model: \"", record.model, "\", expected \"", options_.require_model, "\"")});
   auto requests = language_.requests_of(record);
   if (!requests.ok()) return answers_.fail_line(line, record.custom_id, requests.fault());
   for (Request& request : requests.value()) {

@@ -18,7 +18,7 @@
 namespace lockstep {
 
 struct ReplicaRootOptions {
-  std::string input;                 // path, read line by line at the offsets that the work server names
+  std::string input;  // path, read line by line at the offsets that the work server names
   std::string model_name;
   std::string require_model;         // lines that name another model are faulty; empty: the name is free
   int64_t max_open = 128;            // sequences admitted and not finished: enough that the scheduler never runs dry
@@ -34,7 +34,7 @@ class ReplicaRoot {
   // The events of `batch`: its sampled tokens, and what is admitted now.
   StepEvents events_of(const StepBatch& batch, const StepOutcome& outcome);
 
-  void commit();                     // all finished lines are in the journal, durably, and reported to rank 0
+  void commit();  // all finished lines are in the journal, durably, and reported to rank 0
   const WorkTotals& totals() const { return totals_; }
 
  private:

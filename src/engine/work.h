@@ -1,6 +1,6 @@
-// Who works on which lines: rank 0 hands out ranges, replicas ask for the next one while they still have work (one range ahead).
-// The order is longest first, and ranges shrink towards the end, so that the replicas end together; no result depends on it.
-// Messages over the world communicator, polled once a step; nobody waits for an answer.
+// Who works on which lines: rank 0 hands out ranges, replicas ask for the next one while they still have work (one range
+// ahead). The order is longest first, and ranges shrink towards the end, so that the replicas end together; no result depends
+// on it. Messages over the world communicator, polled once a step; nobody waits for an answer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct WorkTotals {
-  int64_t n_done = 0, n_failed = 0;   // lines finished (failed ones included), of which failed
+  int64_t n_done = 0, n_failed = 0;  // lines finished (failed ones included), of which failed
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0;
   WorkTotals& operator+=(const WorkTotals& o);
 };
@@ -25,19 +25,19 @@ class WorkServer {
   // The roots of the replicas (world ranks) take from `lines`, which are put in order here.
   WorkServer(std::vector<InputLine> lines, std::vector<int> roots);
 
-  std::vector<InputLine> next_range();      // empty: no more; the caller won't ask again
-  void poll(Communicator& world);           // answers what has arrived
-  void stop(Communicator& world);           // tells every root to stop
+  std::vector<InputLine> next_range();                                    // empty: no more; the caller won't ask again
+  void poll(Communicator& world);                                         // answers what has arrived
+  void stop(Communicator& world);                                         // tells every root to stop
   bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
-  WorkTotals totals() const;                // as last reported by the replicas
+  WorkTotals totals() const;                                              // as last reported by the replicas
 
-  std::vector<WorkTotals> reports;          // [n_replicas]
+  std::vector<WorkTotals> reports;  // [n_replicas]
 
  private:
-  std::vector<InputLine> lines_;            // [next_..] are still to be given out
+  std::vector<InputLine> lines_;  // [next_..] are still to be given out
   size_t next_ = 0;
-  std::vector<int> roots_;                  // [n_replicas]
-  size_t n_told_ = 0;                       // replicas that know there is no more
+  std::vector<int> roots_;  // [n_replicas]
+  size_t n_told_ = 0;       // replicas that know there is no more
   bool stopped_ = false;
 };
 
@@ -46,10 +46,10 @@ class WorkClient {
  public:
   WorkClient(Communicator& world, WorkServer* server, int replica) : world_(world), server_(server), replica_(replica) {}
 
-  void poll();                              // asks and receives; never waits
-  std::optional<InputLine> take();          // the next line, if one is here
+  void poll();                      // asks and receives; never waits
+  std::optional<InputLine> take();  // the next line, if one is here
   bool drained() const { return no_more_ && lines_.empty(); }
-  void announce_stop();                     // this replica stops on a signal of its own: the others shall too
+  void announce_stop();  // this replica stops on a signal of its own: the others shall too
   bool stop_received() const { return stop_; }
   void report(const WorkTotals& totals);
 
@@ -60,7 +60,7 @@ class WorkClient {
   WorkServer* server_;
   int replica_;
   std::deque<InputLine> lines_;
-  size_t last_range_ = 0;                   // lines of the latest range
+  size_t last_range_ = 0;  // lines of the latest range
   bool asked_ = false, no_more_ = false, stop_ = false;
 };
 

@@ -33,7 +33,8 @@ struct Mesh {
 std::string name_of(const Place& p);  // "d0p1t2", for messages
 
 // Divides n units over `parts` owners, the first ones taking one more where it doesn't come out even: 9 heads over 2 -> 5 + 4.
-// Where units come in groups that stay together (heads of a kv group), divide the groups and scale: 3 kv groups over 2 -> 2 + 1.
+// Where units come in groups that stay together (heads of a kv group), divide the groups and scale: 3 kv groups over 2 -> 2
+// + 1.
 Range split(int64_t n, int parts, int index);
 
 }  // namespace lockstep

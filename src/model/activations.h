@@ -15,13 +15,13 @@ class Activations {
 
   // Views of the first n rows.
   struct Step {
-    TensorView residual, normed, delta;  // [n_tokens, hidden]
-    TensorView qkv;                      // [n_tokens, (n_heads_local + 2 n_kv_local) head_dim]
-    TensorView attn;                     // [n_tokens, n_heads head_dim], all ranks' columns
-    TensorView gate_up;                  // [n_tokens, 2 ffn_local]
-    TensorView act;                      // [n_tokens, ffn], all ranks' columns
+    TensorView residual, normed, delta;        // [n_tokens, hidden]
+    TensorView qkv;                            // [n_tokens, (n_heads_local + 2 n_kv_local) head_dim]
+    TensorView attn;                           // [n_tokens, n_heads head_dim], all ranks' columns
+    TensorView gate_up;                        // [n_tokens, 2 ffn_local]
+    TensorView act;                            // [n_tokens, ffn], all ranks' columns
     TensorView last, last_delta, last_normed;  // [n_samples, hidden]: the rows that get logits
-    TensorView logits;                   // [n_samples, vocab] f32
+    TensorView logits;                         // [n_samples, vocab] f32
   };
   Step of(int64_t n_tokens, int64_t n_samples) const;
   size_t bytes() const;

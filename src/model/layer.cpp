@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-
 namespace lockstep {
 
-void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window, bool first) {
+void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window,
+               bool first) {
   const Shard& s = c.shard;
   const float eps = c.config.rms_eps;
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.config.head_dim)));

@@ -13,13 +13,14 @@ struct LayerContext {
   const ModelConfig& config;
   const Shard& shard;
   const DeviceBatch& batch;
-  TensorView rope;     // f32 [max_model_len, head_dim]
+  TensorView rope;  // f32 [max_model_len, head_dim]
   Ops& ops;
   Communicator& tp;
 };
 
 // In: the residual stream in a.residual, and in a.delta what the layer before adds to it (nothing if `first`).
 // Out: the same, of this layer. Collective over tp.
-void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window, bool first);
+void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window,
+               bool first);
 
 }  // namespace lockstep

@@ -14,8 +14,7 @@ double llama3_scaled(double frequency, const RopeConfig& rope) {
   const auto original = static_cast<double>(rope.original_max_positions);
   if (wavelength < original / rope.high_freq_factor) return frequency;
   if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth =
-      (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth = (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 

@@ -16,9 +16,9 @@ inline constexpr int64_t kVocabChunk = 256;  // vocabulary shards end on chunk b
 
 struct Shard {
   Place place;
-  Range layers;                  // of this stage
+  Range layers;  // of this stage
   bool first_stage = false, last_stage = false;
-  int64_t vocab = 0;             // ids that can be sampled: the tokenizer's, where the model's rows are padded beyond them
+  int64_t vocab = 0;  // ids that can be sampled: the tokenizer's, where the model's rows are padded beyond them
 
   // [tp]: columns of each tensor rank, in the units of the gathered matrix.
   std::vector<Range> kv_heads;   // of n_kv_heads
@@ -27,13 +27,14 @@ struct Shard {
   std::vector<Range> ffn_cols;
   std::vector<Range> vocab_cols;
 
-  HeadShape heads;               // of this rank
-  Range q_rows, kv_rows;         // of this rank in q_proj, and in k_proj and v_proj
+  HeadShape heads;        // of this rank
+  Range q_rows, kv_rows;  // of this rank in q_proj, and in k_proj and v_proj
 
   Range mine(const std::vector<Range>& of_all) const { return of_all[place.tp]; }
 };
 
-// Throws Error (usage) with the numbers if the model can't be laid out so: more tensor ranks than kv heads, more stages than layers.
+// Throws Error (usage) with the numbers if the model can't be laid out so: more tensor ranks than kv heads, more stages than
+// layers.
 Shard make_shard(const ModelConfig& config, const Mesh& mesh, const Place& place, int64_t vocab);
 
 }  // namespace lockstep

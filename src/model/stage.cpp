@@ -61,8 +61,8 @@ void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
     run_layer(context, weights_.layers[i], a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
 }
 
-// Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token from
-// the same gathered row.
+// Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token
+// from the same gathered row.
 void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
   const int64_t n_tokens = batch.host->n_tokens();
   const auto n_samples = static_cast<int64_t>(batch.host->samples.size());

@@ -22,7 +22,7 @@ struct StageOptions {
   Mesh mesh;
   Place place;
   DType dtype = DType::f32;
-  int64_t vocab = 0;              // ids that may be sampled
+  int64_t vocab = 0;  // ids that may be sampled
   int64_t max_model_len = 0;
   int64_t max_batch_tokens = 0;
   int64_t max_sequences = 0;
@@ -33,8 +33,8 @@ class Stage {
   // Reads this rank's weights. tp: the ranks of this stage; replica: all ranks of the replica, stage by stage.
   Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica);
 
-  size_t page_bytes() const;              // of one KV page over this rank's layers
-  void allocate_kv(int64_t n_pages);      // once, before the first step
+  size_t page_bytes() const;          // of one KV page over this rank's layers
+  void allocate_kv(int64_t n_pages);  // once, before the first step
 
   // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.
   void forward(const StepBatch& batch);
@@ -48,7 +48,7 @@ class Stage {
   void sample(const Activations::Step& a, const DeviceBatch& batch);
   void logits_of(const Activations::Step& a, const int32_t* rows);
   KvPages kv_of(size_t local_layer) const;
-  int peer(int pp_index) const;           // of the same tensor index, as a rank of the replica
+  int peer(int pp_index) const;  // of the same tensor index, as a rank of the replica
 
   const ModelConfig& config_;
   StageOptions options_;
@@ -58,7 +58,7 @@ class Stage {
   Communicator& replica_;
   Weights weights_;
   Activations activations_;
-  Buffer kv_;                             // [n_layers_local, n_pages, page_bytes of one layer]
+  Buffer kv_;  // [n_layers_local, n_pages, page_bytes of one layer]
   int64_t n_pages_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// The weights of this rank: its layers, its rows of each projection, read from the checkpoint straight into the layout of its Ops.
+// The weights of this rank: its layers, its rows of each projection, read from the checkpoint straight into the layout of its
+// Ops.
 #pragma once
 
 #include <vector>
@@ -24,13 +25,13 @@ struct LayerWeights {
 };
 
 struct Weights {
-  Buffer embedding;            // [vocab, hidden] in the run's dtype, first stage only
+  Buffer embedding;  // [vocab, hidden] in the run's dtype, first stage only
   TensorView embedding_view;
   std::vector<LayerWeights> layers;  // [n_layers_local]
-  Vector final_norm;           // [hidden], last stage only
-  LinearWeight lm_head;        // [vocab_local, hidden], last stage only
-  Vector rope;                 // [max_model_len, head_dim]
-  size_t bytes = 0;            // of all the above
+  Vector final_norm;                 // [hidden], last stage only
+  LinearWeight lm_head;              // [vocab_local, hidden], last stage only
+  Vector rope;                       // [max_model_len, head_dim]
+  size_t bytes = 0;                  // of all the above
 };
 
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops);

@@ -2,9 +2,9 @@
 // virtual interfaces. No communication in it (comm/), no model (model/): a layer is about a dozen of these calls.
 //
 // Bits: a row's result depends on that row's values, its position and its sequence's KV alone; never on the other rows, their
-// number, the column range computed, the page numbers, or threads. Every implementation keeps that, and the tests compare bytes.
-// Matrices are [rows, cols] with a row stride; rows are tokens unless said otherwise. Activations have the run's dtype (f32 or
-// bf16: then results are rounded to bf16 once, at the end of the op), sums are f32. Shapes that don't fit throw Error.
+// number, the column range computed, the page numbers, or threads. Every implementation keeps that, and the tests compare
+// bytes. Matrices are [rows, cols] with a row stride; rows are tokens unless said otherwise. Activations have the run's dtype
+// (f32 or bf16: then results are rounded to bf16 once, at the end of the op), sums are f32. Shapes that don't fit throw Error.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct LinearWeight {
   int64_t n_out = 0, k = 0;  // W is [n_out, k]
   DType dtype = DType::f32;
   Buffer data;
-  Buffer bias;               // f32 [n_out], or empty
+  Buffer bias;  // f32 [n_out], or empty
 };
 
 // Gives rows [begin, end) of a weight as f32 [rows.size(), k]; called in ascending order, each row once.
@@ -36,21 +36,21 @@ struct KvPages {
   std::byte* data = nullptr;  // [n_pages, page_bytes]
   DType dtype = DType::f32;
   int64_t n_pages = 0;
-  int64_t n_kv_heads = 0;     // of this rank
+  int64_t n_kv_heads = 0;  // of this rank
   int64_t head_dim = 0;
 };
 
 // A StepBatch where the kernels read it.
 struct DeviceBatch {
   const StepBatch* host = nullptr;
-  const TokenId* token_ids = nullptr;      // [n_tokens]
-  const int32_t* positions = nullptr;      // [n_tokens]
-  const int32_t* q_offsets = nullptr;      // [n_seqs + 1]
-  const int32_t* kv_lengths = nullptr;     // [n_seqs]
-  const int32_t* page_offsets = nullptr;   // [n_seqs + 1]
-  const PageId* pages = nullptr;           // [page_offsets[n_seqs]]
-  const int32_t* sample_rows = nullptr;    // [n_samples]
-  const int32_t* score_rows = nullptr;     // [n_scores]
+  const TokenId* token_ids = nullptr;     // [n_tokens]
+  const int32_t* positions = nullptr;     // [n_tokens]
+  const int32_t* q_offsets = nullptr;     // [n_seqs + 1]
+  const int32_t* kv_lengths = nullptr;    // [n_seqs]
+  const int32_t* page_offsets = nullptr;  // [n_seqs + 1]
+  const PageId* pages = nullptr;          // [page_offsets[n_seqs]]
+  const int32_t* sample_rows = nullptr;   // [n_samples]
+  const int32_t* score_rows = nullptr;    // [n_scores]
 };
 
 struct HeadShape {
@@ -66,8 +66,8 @@ class Ops {
   virtual std::string kernel_class() const = 0;
 
   // ---- memory ----
-  virtual Buffer allocate(size_t bytes) = 0;  // 64-byte aligned at least; contents undefined
-  virtual void upload(TensorView to, const float* from) = 0;   // from [rows, cols] on the host, rounded to the view's dtype
+  virtual Buffer allocate(size_t bytes) = 0;                  // 64-byte aligned at least; contents undefined
+  virtual void upload(TensorView to, const float* from) = 0;  // from [rows, cols] on the host, rounded to the view's dtype
   virtual void download(float* to, TensorView from) = 0;
   virtual LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) = 0;
   virtual size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const = 0;  // of one layer
@@ -118,8 +118,8 @@ class Ops {
 
 struct CpuOptions {
   int n_threads = 1;
-  int n_slots = 256;              // of the sample buffer
-  std::string instruction_set;    // "" the best this machine has; "avx512", "avx2", "generic": for tests, the bits are equal
+  int n_slots = 256;            // of the sample buffer
+  std::string instruction_set;  // "" the best this machine has; "avx512", "avx2", "generic": for tests, the bits are equal
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 

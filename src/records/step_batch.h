@@ -17,30 +17,30 @@ inline constexpr int kPageSize = 16;  // tokens of one sequence that share a KV 
 
 // How one row of logits becomes a token; the values of its request, copied so that the batch stands alone.
 struct SampleRow {
-  int32_t row = 0;           // of the step's n_tokens: the last new token of its sequence
-  int32_t slot = 0;          // of the sample buffer, where the token is put
+  int32_t row = 0;   // of the step's n_tokens: the last new token of its sequence
+  int32_t slot = 0;  // of the sample buffer, where the token is put
   RequestId request = 0;
   uint64_t draw_key = 0;
-  int32_t position = 0;      // index of the token to sample within its completion, 0-based
-  float temperature = 0;     // 0: greedy
+  int32_t position = 0;   // index of the token to sample within its completion, 0-based
+  float temperature = 0;  // 0: greedy
   float top_p = 1;
   int32_t top_k = 0;
   float min_p = 0;
   int32_t n_logprobs = -1;
-  bool adjusted = false;     // by the LogitAdjustments that its slot was given
+  bool adjusted = false;  // by the LogitAdjustments that its slot was given
 };
 
 // One row whose token is known: a prompt token to score (echo with logprobs).
 struct ScoreRow {
-  int32_t row = 0;           // of the step's n_tokens
+  int32_t row = 0;  // of the step's n_tokens
   RequestId request = 0;
-  int32_t position = 0;      // of `target` in the prompt
-  TokenId target = 0;        // the prompt token that follows the row's
+  int32_t position = 0;  // of `target` in the prompt
+  TokenId target = 0;    // the prompt token that follows the row's
   int32_t n_logprobs = 0;
 };
 
-// What changes a sequence's logits before its tokens are drawn, where anything does. Given once, when the sequence first samples in a
-// slot; the device then counts the tokens it samples there.
+// What changes a sequence's logits before its tokens are drawn, where anything does. Given once, when the sequence first
+// samples in a slot; the device then counts the tokens it samples there.
 struct LogitAdjustments {
   int32_t slot = 0;
   float presence_penalty = 0, frequency_penalty = 0;  // over the completion
@@ -48,19 +48,19 @@ struct LogitAdjustments {
   int32_t min_tokens = 0;                             // before that many, `end_tokens` can't be drawn
   std::vector<TokenId> end_tokens;
   std::vector<std::pair<TokenId, float>> bias;
-  std::vector<TokenId> prompt, completion;            // so far; only where a penalty needs them
+  std::vector<TokenId> prompt, completion;  // so far; only where a penalty needs them
 };
 
 struct StepBatch {
   int64_t step = 0;
-  std::vector<TokenId> token_ids;     // [n_tokens]      new tokens of all sequences, concatenated; `sampled_in(slot)`: see below
-  std::vector<int32_t> positions;     // [n_tokens]      place of each in its sequence, from 0
-  std::vector<int32_t> q_offsets;     // [n_seqs + 1]    where each sequence's new tokens begin
-  std::vector<int32_t> kv_lengths;    // [n_seqs]        tokens visible to attention, new ones included
-  std::vector<int32_t> page_offsets;  // [n_seqs + 1]    where each sequence's pages begin in `pages`
-  std::vector<PageId> pages;          // [sum of ceil(kv_length / kPageSize)]  page of tokens 16 i .. 16 i + 15
-  std::vector<SampleRow> samples;     // [n_samples]     in order of rows
-  std::vector<ScoreRow> scores;       // [n_scores]      in order of rows
+  std::vector<TokenId> token_ids;   // [n_tokens]      new tokens of all sequences, concatenated; `sampled_in(slot)`: see below
+  std::vector<int32_t> positions;   // [n_tokens]      place of each in its sequence, from 0
+  std::vector<int32_t> q_offsets;   // [n_seqs + 1]    where each sequence's new tokens begin
+  std::vector<int32_t> kv_lengths;  // [n_seqs]        tokens visible to attention, new ones included
+  std::vector<int32_t> page_offsets;          // [n_seqs + 1]    where each sequence's pages begin in `pages`
+  std::vector<PageId> pages;                  // [sum of ceil(kv_length / kPageSize)]  page of tokens 16 i .. 16 i + 15
+  std::vector<SampleRow> samples;             // [n_samples]     in order of rows
+  std::vector<ScoreRow> scores;               // [n_scores]      in order of rows
   std::vector<LogitAdjustments> adjustments;  // of the slots that sample for the first time in this step and need any
 
   int64_t n_tokens() const { return static_cast<int64_t>(token_ids.size()); }

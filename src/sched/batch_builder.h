@@ -1,4 +1,5 @@
-// Scheduled sequences -> StepBatch. Decides nothing; of a sequence it changes only what it has handed out (scores, adjustments).
+// Scheduled sequences -> StepBatch. Decides nothing; of a sequence it changes only what it has handed out (scores,
+// adjustments).
 //   BatchBuilder batch(step);  batch.add(sequence, 1);  return batch.take();
 #pragma once
 

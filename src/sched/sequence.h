@@ -40,15 +40,17 @@ struct Sequence {
                    .repetition_penalty = p.repetition_penalty,
                    .min_tokens = p.min_tokens,
                    .end_tokens = p.stop_token_ids,
-                   .bias = p.logit_bias};
+                   .bias = p.logit_bias,
+                   .prompt = {},
+                   .completion = {}};
   }
 
   RequestId id = 0;
   int64_t n_prompt = 0;
   int64_t max_tokens = 0;
-  SampleRow sampling;           // what its sample rows have in common
-  bool scored = false;          // the prompt's tokens are scored as they are computed
-  bool adjusted = false;        // its logits are changed before drawing, by `adjustments` (without slot and tokens)
+  SampleRow sampling;     // what its sample rows have in common
+  bool scored = false;    // the prompt's tokens are scored as they are computed
+  bool adjusted = false;  // its logits are changed before drawing, by `adjustments` (without slot and tokens)
   LogitAdjustments adjustments;
   std::vector<TokenId> tokens;  // [n_known()]  prompt, then the generated tokens that were committed
 
@@ -59,7 +61,7 @@ struct Sequence {
   int64_t last_sample_step = -1;
   int64_t n_scored = 0;        // prompt tokens scored so far, whether or not they were computed again after a preemption
   bool begun_in_slot = false;  // it has sampled in its present slot
-  bool finished = false;  // and about to leave
+  bool finished = false;       // and about to leave
 
   void drop_pages() {  // the last first, so that the pool hands them out again in their old order
     while (!pages.empty()) pages.pop_back();
@@ -68,8 +70,8 @@ struct Sequence {
   int64_t n_known() const { return static_cast<int64_t>(tokens.size()); }
   bool only_scores() const { return max_tokens == 0; }
   int64_t length() const { return n_prompt + n_sampled - only_scores(); }  // the last prompt token scores none
-  int64_t n_left() const { return length() - n_computed; }             // to compute before the next sample
-  bool is_decoding() const { return n_sampled > 0 && n_left() == 1; }  // else prompt, or history after a preemption
+  int64_t n_left() const { return length() - n_computed; }                 // to compute before the next sample
+  bool is_decoding() const { return n_sampled > 0 && n_left() == 1; }      // else prompt, or history after a preemption
   bool is_committed() const { return n_known() == n_prompt + n_sampled; }  // no sampled token is still unknown
   bool is_complete() const { return n_sampled == max_tokens && (!only_scores() || n_left() == 0); }  // nothing more to compute
   bool may_grow() const { return pages_for(n_prompt + max_tokens - 1) > static_cast<int64_t>(pages.size()); }

@@ -26,7 +26,9 @@ enum class Kind : uint8_t { request, step, phase };
 
 fs::path directory_of(const std::string& out_dir) { return fs::path(out_dir) / "journal" / "timings"; }
 
-std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 RequestTiming get_request_timing(ByteReader& r) {
   RequestTiming t;
@@ -57,14 +59,19 @@ bool read_file(const fs::path& path, int attempt, int rank, Timings& timings) {
     if (crc32c(as_text(payload)) != head[1]) return false;
     ByteReader r(payload);
     switch (r.get<Kind>()) {
-      case Kind::request: timings.requests.push_back(get_request_timing(r)); break;
-      case Kind::step: timings.steps[rank].push_back({attempt, r.get<StepTiming>()}); break;
+      case Kind::request:
+        timings.requests.push_back(get_request_timing(r));
+        break;
+      case Kind::step:
+        timings.steps[rank].push_back({attempt, r.get<StepTiming>()});
+        break;
       case Kind::phase: {
         const auto seconds = r.get<double>();
         timings.phases.push_back({attempt, rank, {r.get_string(), seconds}});
         break;
       }
-      default: return false;
+      default:
+        return false;
     }
   }
 }

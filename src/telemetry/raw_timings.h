@@ -1,5 +1,6 @@
-// Timings while the run goes: each rank appends small checked records to a file of its own under OUT/journal/timings, so that a kill
-// loses at most the last buffer and an HDF5 file is never open for writing. A fault here never fails the run: it is said once.
+// Timings while the run goes: each rank appends small checked records to a file of its own under OUT/journal/timings, so that a
+// kill loses at most the last buffer and an HDF5 file is never open for writing. A fault here never fails the run: it is said
+// once.
 //   RawTimings raw(out_dir, epoch, rank); raw.add(step_timing); ...   Timings all = read_timings(out_dir);
 #pragma once
 
@@ -43,10 +44,10 @@ struct Timings {
     int32_t attempt = 0, rank = 0;
     PhaseTiming timing;
   };
-  std::vector<RequestTiming> requests;        // one a line, by line number: the attempt that counts is the last one
-  std::map<int, std::vector<Step>> steps;     // by rank, in order of attempts
+  std::vector<RequestTiming> requests;     // one a line, by line number: the attempt that counts is the last one
+  std::map<int, std::vector<Step>> steps;  // by rank, in order of attempts
   std::vector<Phase> phases;
-  int64_t n_damaged = 0;                      // files that end in a torn record
+  int64_t n_damaged = 0;  // files that end in a torn record
 };
 
 Timings read_timings(const std::string& out_dir);

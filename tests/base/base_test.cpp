@@ -63,9 +63,9 @@ TEST(Philox, KnownAnswers) {  // Random123's kat_vectors, philox4x32-10
 }
 
 TEST(Utf8, LossyDecodeTakesMaximalSubparts) {
-  EXPECT_EQ(lossy_utf8("a\xE4\xB8z"), "a\uFFFDz");            // a cut three-byte character is one replacement
+  EXPECT_EQ(lossy_utf8("a\xE4\xB8z"), "a\uFFFDz");  // a cut three-byte character is one replacement
   EXPECT_EQ(lossy_utf8("\xF0\x9F\x91"), "\uFFFD");
-  EXPECT_EQ(lossy_utf8("\xC0\x80"), "\uFFFD\uFFFD");          // overlong NUL
+  EXPECT_EQ(lossy_utf8("\xC0\x80"), "\uFFFD\uFFFD");            // overlong NUL
   EXPECT_EQ(lossy_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");  // surrogate
   EXPECT_EQ(find_invalid_utf8("界 ok"), std::string_view::npos);
   EXPECT_EQ(find_invalid_utf8("ab\xFF"), 2u);

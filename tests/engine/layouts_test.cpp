@@ -1,5 +1,7 @@
-// The same prompts give the same bytes on every mesh, lag, budget, page count and thread count: promise 1, over ranks as threads.
+// The same prompts give the same bytes on every mesh, lag, budget, page count and thread count: promise 1, over ranks as
+// threads.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,7 +16,7 @@ namespace fs = std::filesystem;
 
 const std::string& model_directory() {
   static const std::string directory = [] {
-    const fs::path dir = fs::temp_directory_path() / "lockstep_tiny_layouts";
+    const fs::path dir = fs::temp_directory_path() / ("lockstep_tiny_layouts_" + std::to_string(::getpid()));
     fs::remove_all(dir);
     fs::create_directories(dir);
     write_tiny_model({.n_layers = 4, .hidden = 72, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .ffn = 100}, dir);
@@ -39,10 +41,15 @@ std::string prompts() {
     if (i == 7) line["prompt"] = {"one", "two", "three"};
     lines += line.dump() + "\n";
   }
-  lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})" "\n";
-  lines += R"({"custom_id": "nothing", "prompt": "x", "max_tokens": 0})" "\n";
-  lines += R"({"custom_id": "faulty", "prompt": "x", "max_tokens": "8"})" "\n";
-  lines += R"({"custom_id": "too long", "prompt": ")" + std::string(300, 'x') + R"("})" "\n";
+  lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})"
+           "\n";
+  lines += R"({"custom_id": "nothing", "prompt": "x", "max_tokens": 0})"
+           "\n";
+  lines += R"({"custom_id": "faulty", "prompt": "x", "max_tokens": "8"})"
+           "\n";
+  lines += R"({"custom_id": "too long", "prompt": ")" + std::string(300, 'x') +
+           R"("})"
+           "\n";
   return lines;
 }
 

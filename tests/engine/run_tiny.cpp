@@ -62,8 +62,13 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   const auto ops = make_cpu_ops({.n_threads = run.n_threads, .n_slots = static_cast<int>(run.max_sequences)});
   const Language language(*checkpoint, {.seed = run.seed}, run.max_model_len);
   Stage stage(*checkpoint,
-              {.mesh = mesh, .place = place, .dtype = run.dtype, .vocab = language.vocab(), .max_model_len = run.max_model_len,
-               .max_batch_tokens = run.max_batch_tokens, .max_sequences = run.max_sequences},
+              {.mesh = mesh,
+               .place = place,
+               .dtype = run.dtype,
+               .vocab = language.vocab(),
+               .max_model_len = run.max_model_len,
+               .max_batch_tokens = run.max_batch_tokens,
+               .max_sequences = run.max_sequences},
               *ops, *comms.tp, *comms.replica);
   stage.allocate_kv(run.n_pages);
 
@@ -85,11 +90,19 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   }
   const int lag = run.lag >= 0 ? run.lag : mesh.pp - 1;
   Engine engine(stage,
-                {.n_pages = run.n_pages, .max_batch_tokens = run.max_batch_tokens, .max_sequences = run.max_sequences,
-                 .max_model_len = run.max_model_len, .lag = lag, .resolve_references = mesh.pp == 1},
+                {.n_pages = run.n_pages,
+                 .max_batch_tokens = run.max_batch_tokens,
+                 .max_sequences = run.max_sequences,
+                 .max_model_len = run.max_model_len,
+                 .lag = lag,
+                 .resolve_references = mesh.pp == 1},
                 *comms.replica, root.get(),
-                {.lag = lag, .root = (mesh.pp - 1) * mesh.tp, .last_stage = place.pp == mesh.pp - 1, .now_s = [] { return 0.0; },
-                 .comm_s = [] { return 0.0; }, .on_step = [](const StepTiming&) {}});
+                {.lag = lag,
+                 .root = (mesh.pp - 1) * mesh.tp,
+                 .last_stage = place.pp == mesh.pp - 1,
+                 .now_s = [] { return 0.0; },
+                 .comm_s = [] { return 0.0; },
+                 .on_step = [](const StepTiming&) {}});
   while (engine.step())
     if (server) server->poll(*comms.world);
   if (root) root->commit();

@@ -1,5 +1,5 @@
-// A whole run inside one process: ranks as threads, a tiny model, a journal in a temporary directory. What commands/run.cpp does with
-// MPI, for tests of every layout.
+// A whole run inside one process: ranks as threads, a tiny model, a journal in a temporary directory. What commands/run.cpp
+// does with MPI, for tests of every layout.
 //   Records r = run_tiny(model_dir, prompts, {.mesh = {.dp = 1, .pp = 2, .tp = 2}, .lag = 1});   r["custom_id"]
 #pragma once
 
@@ -14,7 +14,7 @@ namespace lockstep {
 
 struct TinyRun {
   Mesh mesh;
-  int lag = -1;                 // -1: stages - 1
+  int lag = -1;  // -1: stages - 1
   int64_t max_batch_tokens = 256, max_sequences = 16, n_pages = 64, max_model_len = 256;
   int n_threads = 1;
   DType dtype = DType::f32;

@@ -1,4 +1,5 @@
-// Whole models against Transformers in f32: all log-probabilities after each prompt and after each of its prefixes, greedy tokens.
+// Whole models against Transformers in f32: all log-probabilities after each prompt and after each of its prefixes, greedy
+// tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +36,10 @@ class Runner {
         comm_(make_solo_comm()),
         max_len_(std::min<int64_t>(512, config().max_positions)),
         stage_(*checkpoint_,
-               {.dtype = DType::f32, .vocab = config().vocab, .max_model_len = max_len_, .max_batch_tokens = max_batch_tokens,
+               {.dtype = DType::f32,
+                .vocab = config().vocab,
+                .max_model_len = max_len_,
+                .max_batch_tokens = max_batch_tokens,
                 .max_sequences = 64},
                *ops_, *comm_, *comm_),
         scheduler_({.n_pages = 256, .max_batch_tokens = max_batch_tokens, .max_sequences = 64, .max_model_len = max_len_}) {
@@ -44,7 +48,8 @@ class Runner {
 
   const ModelConfig& config() const { return checkpoint_->config(); }
 
-  std::vector<std::vector<SampledToken>> generate(const std::vector<std::vector<TokenId>>& prompts, int32_t n_tokens, int32_t n_logprobs) {
+  std::vector<std::vector<SampledToken>> generate(const std::vector<std::vector<TokenId>>& prompts, int32_t n_tokens,
+                                                  int32_t n_logprobs) {
     std::vector<std::vector<SampledToken>> answers(prompts.size());
     StepEvents events;
     for (const auto& prompt : prompts) {
@@ -134,8 +139,8 @@ TEST_P(GoldenModel, AgreesWithTransformers) {
       for (size_t i = 0; i < want.size(); ++i, ++n_tokens) EXPECT_EQ(tokens[0][i].token, want[i]) << "greedy token " << i;
     }
   }
-  std::printf("%s: logits within %.1e, %d positions within %.1e, %d greedy tokens\n", GetParam().name.c_str(), worst_logits, n_positions,
-              worst_position, n_tokens);
+  std::printf("%s: logits within %.1e, %d positions within %.1e, %d greedy tokens\n", GetParam().name.c_str(), worst_logits,
+              n_positions, worst_position, n_tokens);
   EXPECT_LT(worst_logits, kTolerance);
   EXPECT_LT(worst_position, kTolerance);
   EXPECT_GT(n_positions, 100);
@@ -144,10 +149,10 @@ TEST_P(GoldenModel, AgreesWithTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
                          ::testing::Values(Family{"llama", 256}, Family{"llama", 7}, Family{"llama-mha-f32", 256},
-                                           Family{"llama-rope-llama3", 256}, Family{"mistral-swa", 256}, Family{"mistral-swa", 5},
-                                           Family{"qwen2", 256}, Family{"qwen3", 256}),
-                         [](const auto& info) {
-                           std::string name = info.param.name + "_" + std::to_string(info.param.budget);
+                                           Family{"llama-rope-llama3", 256}, Family{"mistral-swa", 256},
+                                           Family{"mistral-swa", 5}, Family{"qwen2", 256}, Family{"qwen3", 256}),
+                         [](const auto& param_info) {
+                           std::string name = param_info.param.name + "_" + std::to_string(param_info.param.budget);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

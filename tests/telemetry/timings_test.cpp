@@ -20,8 +20,17 @@ struct Directory {
 };
 
 RequestTiming request(int64_t line, int attempt) {
-  return {.line = line, .custom_id = "ключ-" + std::to_string(line), .attempt = attempt, .replica = 1, .admitted_s = 0.5,
-          .first_token_s = 1.5, .done_s = 2.5, .n_prompt = 7, .n_cached = 0, .n_generated = 3, .finish_reason = "stop"};
+  return {.line = line,
+          .custom_id = "ключ-" + std::to_string(line),
+          .attempt = attempt,
+          .replica = 1,
+          .admitted_s = 0.5,
+          .first_token_s = 1.5,
+          .done_s = 2.5,
+          .n_prompt = 7,
+          .n_cached = 0,
+          .n_generated = 3,
+          .finish_reason = "stop"};
 }
 
 StepTiming step(int64_t number) {
@@ -36,9 +45,18 @@ StepTiming step(int64_t number) {
 
 TEST(RawTimings, LaterAttemptCountsAndTornTailIsLeftOut) {
   Directory dir;
-  { RawTimings raw(dir.path, 1, 0); raw.add(request(2, 1)), raw.add(request(1, 1)), raw.add(step(0)); }
-  { RawTimings raw(dir.path, 2, 0); raw.add(request(2, 2)), raw.add(step(0)), raw.add(PhaseTiming{"load", 3.0}); }
-  { RawTimings raw(dir.path, 2, 1); raw.add(step(0)), raw.add(step(1)); }
+  {
+    RawTimings raw(dir.path, 1, 0);
+    raw.add(request(2, 1)), raw.add(request(1, 1)), raw.add(step(0));
+  }
+  {
+    RawTimings raw(dir.path, 2, 0);
+    raw.add(request(2, 2)), raw.add(step(0)), raw.add(PhaseTiming{"load", 3.0});
+  }
+  {
+    RawTimings raw(dir.path, 2, 1);
+    raw.add(step(0)), raw.add(step(1));
+  }
   const fs::path torn = dir.path / "journal/timings/e0002-r0001.bin";
   fs::resize_file(torn, fs::file_size(torn) - 3);
 
@@ -94,9 +112,7 @@ TEST(TimingsH5, ColumnsHaveUnitsAndScales) {
   H5Fclose(file);
 }
 
-TEST(TimingsH5, AnUnwritablePlaceIsAnError) {
-  EXPECT_THROW(write_timings_h5("/nonexistent/timings.h5", {}), Error);
-}
+TEST(TimingsH5, AnUnwritablePlaceIsAnError) { EXPECT_THROW(write_timings_h5("/nonexistent/timings.h5", {}), Error); }
 
 }  // namespace
 }  // namespace lockstep
