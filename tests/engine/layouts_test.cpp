@@ -39,6 +39,13 @@ std::string prompts() {
     if (i % 6 == 3) line["top_k"] = 5;
     if (i % 3 == 1) line["logprobs"] = 3;
     if (i == 7) line["prompt"] = {"one", "two", "three"};
+    if (i == 4) line["n"] = 3;
+    if (i == 5) line["frequency_penalty"] = 0.8, line["repetition_penalty"] = 1.3;
+    if (i == 6) line["presence_penalty"] = 1.5, line["max_tokens"] = 20;
+    if (i == 10) line["logit_bias"] = {{"70", 5}, {"71", -100}};
+    if (i == 11) line["min_tokens"] = 10, line["max_tokens"] = 12, line["ignore_eos"] = false;
+    if (i == 13) line["echo"] = true;
+    if (i == 16) line["echo"] = true, line["max_tokens"] = 0;
     lines += line.dump() + "\n";
   }
   lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})"
