@@ -28,17 +28,18 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-template <bool kAdd>
+// kPieces: at least the pieces a thread has, so that short rows leave registers for more blocks; the order of sums is the same.
+template <bool kAdd, int kPieces>
 __global__ void __launch_bounds__(kThreads)
     norm_rows(__nv_bfloat16* out, int out_stride, __nv_bfloat16* x, int x_stride, const __nv_bfloat16* delta, int delta_stride,
               const float* weight, int n_cols, float eps) {
   const size_t row = blockIdx.x;
   const int n_pieces = n_cols / 8;
   auto* x_row = reinterpret_cast<Piece*>(x + row * x_stride);
-  float2 values[kMaxPieces][4];
+  float2 values[kPieces][4];
   float sum = 0;
 #pragma unroll
-  for (int p = 0; p < kMaxPieces; ++p) {
+  for (int p = 0; p < kPieces; ++p) {
     const int i = static_cast<int>(threadIdx.x) + p * kThreads;
     if (i >= n_pieces) break;
     Piece piece = x_row[i];
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(block_sum(sum), static_cast<float>(n_cols)), eps)));
   auto* out_row = reinterpret_cast<Piece*>(out + row * out_stride);
 #pragma unroll
-  for (int p = 0; p < kMaxPieces; ++p) {
+  for (int p = 0; p < kPieces; ++p) {
     const int i = static_cast<int>(threadIdx.x) + p * kThreads;
     if (i >= n_pieces) break;
     const auto* w = reinterpret_cast<const float2*>(weight) + i * 4;
@@ -73,26 +74,32 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <bool kAdd>
+cudaError_t launch(__nv_bfloat16* out, int out_stride, __nv_bfloat16* x, int x_stride, const __nv_bfloat16* delta, int delta_stride,
+                   const float* weight, int n_rows, int n_cols, float eps, cudaStream_t stream) {
+  assert(n_cols % 8 == 0 && n_cols <= 8 * kMaxPieces * kThreads && out_stride % 8 == 0 && x_stride % 8 == 0 && delta_stride % 8 == 0);
+  if (n_rows == 0) return cudaSuccess;
+  const int n_pieces = (n_cols / 8 + kThreads - 1) / kThreads;
+  const auto kernel = n_pieces <= 1   ? norm_rows<kAdd, 1>
+                      : n_pieces <= 2 ? norm_rows<kAdd, 2>
+                      : n_pieces <= 4 ? norm_rows<kAdd, 4>
+                                      : norm_rows<kAdd, kMaxPieces>;
+  kernel<<<n_rows, kThreads, 0, stream>>>(out, out_stride, x, x_stride, delta, delta_stride, weight, n_cols, eps);
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 // ---- launchers ----
 
 cudaError_t rms_norm(__nv_bfloat16* out, int out_stride, const __nv_bfloat16* x, int x_stride, const float* weight, int n_rows,
                      int n_cols, float eps, cudaStream_t stream) {
-  assert(n_cols % 8 == 0 && n_cols <= 8 * kMaxPieces * kThreads && out_stride % 8 == 0 && x_stride % 8 == 0);
-  if (n_rows == 0) return cudaSuccess;
-  norm_rows<false><<<n_rows, kThreads, 0, stream>>>(out, out_stride, const_cast<__nv_bfloat16*>(x), x_stride, nullptr, 0, weight,
-                                                    n_cols, eps);
-  return cudaGetLastError();
+  return launch<false>(out, out_stride, const_cast<__nv_bfloat16*>(x), x_stride, nullptr, 0, weight, n_rows, n_cols, eps, stream);
 }
 
 cudaError_t add_rms_norm(__nv_bfloat16* out, int out_stride, __nv_bfloat16* residual, int residual_stride, const __nv_bfloat16* delta,
                          int delta_stride, const float* weight, int n_rows, int n_cols, float eps, cudaStream_t stream) {
-  assert(n_cols % 8 == 0 && n_cols <= 8 * kMaxPieces * kThreads && residual_stride % 8 == 0 && delta_stride % 8 == 0);
-  if (n_rows == 0) return cudaSuccess;
-  norm_rows<true><<<n_rows, kThreads, 0, stream>>>(out, out_stride, residual, residual_stride, delta, delta_stride, weight, n_cols,
-                                                   eps);
-  return cudaGetLastError();
+  return launch<true>(out, out_stride, residual, residual_stride, delta, delta_stride, weight, n_rows, n_cols, eps, stream);
 }
 
 }  // namespace lockstep::kernels
