@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "comm/mpi_session.h"
 #include "commands/agree.h"
+#include "commands/merge.h"
 #include "commands/run.h"
 #include "version.h"
 
@@ -20,7 +21,7 @@ ExitCode dispatch(MpiSession& mpi, const Command& command) {
     case Command::Kind::run:
       return run(mpi, command.run);
     case Command::Kind::merge:
-      throw AgreedError{ExitCode::usage, "lockstep merge: a run merges its own results; resume it instead"};
+      return merge(mpi, command.merge);
     case Command::Kind::text:
       if (mpi.rank == 0) std::fputs(command.text.c_str(), stdout);
       return ExitCode::done;

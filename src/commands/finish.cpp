@@ -86,8 +86,12 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunOptions& opti
 }
 
 std::string about_run(const RunOptions& options, const Mesh& mesh, const MpiSession& mpi) {
-  const Json about = {
-      {"host", mpi.host}, {"ranks", mpi.size}, {"layout", layout_text(mesh)}, {"version", kVersion}, {"input", options.input}};
+  const Json about = {{"host", mpi.host},
+                      {"ranks", mpi.size},
+                      {"layout", layout_text(mesh)},
+                      {"version", kVersion},
+                      {"input", fs::absolute(options.input).string()},
+                      {"limit", options.limit}};
   return about.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

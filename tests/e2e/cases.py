@@ -228,6 +228,9 @@ def rc64_67_directories_and_resume():
     _, status, stderr = run(more[1:], name="deep/er/out", keep=True)
     assert status == 2 and "bad" in stderr
     assert run(more[1:], "--overwrite", name="deep/er/out", keep=True)[1] == 0
+    (WORK / "deep/er/out/completions.jsonl").unlink()
+    merged = subprocess.run([PROGRAM, "merge", str(WORK / "deep/er/out")], capture_output=True, text=True)
+    assert merged.returncode == 0 and len((WORK / "deep/er/out/completions.jsonl").read_text().splitlines()) == 5, merged.stderr
     blocked = WORK / "file"
     blocked.write_text("x")
     assert run(lines, name="file", keep=True)[1] in (2, 74)
@@ -268,17 +271,18 @@ def penalties():
 
 
 cases = [f for name, f in list(globals().items()) if callable(f) and (name.startswith("rc") or name == "penalties")]
-failed = 0
+passed = failed = 0
 for case in cases:
     if len(sys.argv) > 1 and sys.argv[1] not in case.__name__:
         continue
     try:
         case()
+        passed += 1
         print("ok     ", case.__name__, flush=True)
     except Exception as e:
         failed += 1
         import traceback
         frame = traceback.extract_tb(e.__traceback__)[-1]
         print("FAILED ", case.__name__, f"line {frame.lineno}: {frame.line}", repr(e)[:800], flush=True)
-print(f"{len(cases) - failed} passed, {failed} failed")
+print(f"{passed} passed, {failed} failed")
 sys.exit(1 if failed else 0)
