@@ -3,7 +3,7 @@
 # with two ranks that share every layer (--tp 2: 6 + 3 heads). Ends with a table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-jobs/build.sh cpu
+jobs/build.sh cpu lockstep
 model=$(jobs/get_model.sh)
 [ "$(id -u)" -eq 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun -np 2 --bind-to none build/cpu/lockstep run --model "$model" --input inputs/quickstart.jsonl \
