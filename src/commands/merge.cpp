@@ -29,7 +29,8 @@ AskedInput input_of(const std::string& out_dir, const JournalState& journal) {
   if (!epoch.is_object() || !epoch.contains("about") || !epoch["about"].is_object())
     fail(ExitCode::usage, epoch_path(out_dir, journal.last_epoch), ": does not say which input was read");
   const auto& about = epoch["about"];
-  if (!about.contains("input") || !about["input"].is_string() || !about.contains("limit") || !about["limit"].is_number_integer())
+  if (!about.contains("input") || !about["input"].is_string() || !about.contains("limit") ||
+      !about["limit"].is_number_integer())
     fail(ExitCode::usage, epoch_path(out_dir, journal.last_epoch), ": does not say which input was read");
   return {about["input"], about["limit"]};
 }

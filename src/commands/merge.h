@@ -1,5 +1,5 @@
-// `lockstep merge DIR...`: the final files from what the journals hold, without a model: after a kill between the last commit and the
-// merge, with --partial at any time, or of several directories that ran parts of one input.
+// `lockstep merge DIR...`: the final files from what the journals hold, without a model: after a kill between the last commit
+// and the merge, with --partial at any time, or of several directories that ran parts of one input.
 #pragma once
 
 #include "base/error.h"
