@@ -33,7 +33,10 @@ ExitCode dispatch(MpiSession& mpi, const Command& command) {
 Command read_command(const MpiSession& mpi, int argc, char** argv) {
   try {
     check_launcher(mpi);
-    return parse_command_line(argc, argv);
+    Command command = parse_command_line(argc, argv);
+    for (const std::string& note : command.notes)
+      if (mpi.rank == 0) log_info(note);
+    return command;
   } catch (const Error& e) {
     throw AgreedError{e.code, e.what()};
   }

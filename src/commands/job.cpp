@@ -47,15 +47,15 @@ Job open_job(const RunOptions& options, const ModelSource& model, const std::str
 
   const OutputDirectory directory = prepare_output(options.output);
   job.lock = std::make_unique<DirectoryLock>(options.output, DirectoryLockOptions{.takeover = options.takeover});
-  if (!job.lock->replaced().empty()) job.warnings.push_back("took over the lock of " + job.lock->replaced());
+  if (!job.lock->replaced().empty()) log_warning("took over the lock of ", job.lock->replaced());
   constexpr uint64_t kRecordEstimate = 4096;  // bytes a line: journal and final file
   if (directory.free_bytes < job.input->lines().size() * kRecordEstimate)
-    job.warnings.push_back(concat(options.output, ": ", format_bytes(directory.free_bytes), " free, the results may need ",
-                                  format_bytes(job.input->lines().size() * kRecordEstimate)));
+    log_warning(options.output, ": ", format_bytes(directory.free_bytes), " free, the results may need ",
+                format_bytes(job.input->lines().size() * kRecordEstimate));
 
   job.start = check_start(options.output, job.fields, {.resume = options.resume != "never", .overwrite = options.overwrite});
   if (job.start == RunStart::resume) job.journal = recover_journal(options.output);
-  for (const std::string& note : job.journal.notes) job.warnings.push_back(note);
+  for (const std::string& note : job.journal.notes) log_warning(note);
   job.plan = plan_resume(job.journal, job.input->lines(), options.retry_errors);
   return job;
 }
@@ -63,7 +63,7 @@ Job open_job(const RunOptions& options, const ModelSource& model, const std::str
 void begin_job(Job& job, const std::string& about) {
   if (job.start == RunStart::anew) remove_timings(job.out_dir);
   begin_run(job.out_dir, job.fields, job.start);
-  job.journal = recover_journal(job.out_dir);
+  if (job.start != RunStart::resume) job.journal = recover_journal(job.out_dir);  // else open_job read it, under this lock
   job.epoch = open_epoch(job.out_dir, job.journal, about);
 }
 

@@ -26,7 +26,6 @@ struct Job {
   JournalState journal;
   ResumePlan plan;
   int64_t epoch = 0;  // of this run's shards; 0 until begin_job
-  std::vector<std::string> warnings;
 
   std::vector<InputLine> to_run() const;
 };

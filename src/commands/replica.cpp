@@ -10,6 +10,7 @@
 #include "comm/mpi_comm.h"
 #include "comm/timed_comm.h"
 #include "commands/layout.h"
+#include "model/stage.h"
 #include "records/step_batch.h"
 
 namespace lockstep {
@@ -44,13 +45,9 @@ std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
   return groups;
 }
 
-size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops) {
-  return shard.layers.size() * ops.kv_page_bytes(model.dtype, shard.heads.n_kv_heads, shard.heads.head_dim);
-}
-
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,
                          int node_size) {
-  const size_t bytes_a_page = page_bytes(model, shard, ops);
+  const size_t bytes_a_page = kv_page_bytes(shard, model.dtype, ops);
   const int64_t for_one = pages_of(model.max_model_len);
   const double share = static_cast<double>(available_memory_bytes()) * options.memory_fraction / node_size;
   const uint64_t bytes = options.kv_memory.value_or(static_cast<uint64_t>(share));

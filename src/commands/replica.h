@@ -22,9 +22,6 @@ struct Groups {
 };
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place);
 
-// Bytes of one KV page over the layers of this rank.
-size_t page_bytes(const ModelSource& model, const Shard& shard, const Ops& ops);
-
 // Pages this rank can hold: of --kv-memory, or else of what --memory-fraction leaves of the free memory, but never more than
 // --max-sequences sequences of --max-model-len could fill. Error (usage) with both numbers if one such sequence doesn't fit.
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,

@@ -48,7 +48,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
   });
   Job job;
   everyone([&] {
-    if (is_rank_0) job = open_job(options, model, ops->kernel_class());
+    if (!is_rank_0) return;
+    for (const std::string& warning : model.checkpoint->warnings()) log_warning(warning);
+    job = open_job(options, model, ops->kernel_class());
   });
   agree_on(*world, mpi.host, facts_of(options, model, *ops));
   if (from_rank_0(*world, job.plan.finished ? "finished" : "work") == "finished")

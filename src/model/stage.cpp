@@ -16,8 +16,8 @@ Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops
       weights_(load_weights(checkpoint, shard_, options.dtype, options.max_model_len, ops)),
       activations_(config_, shard_, options.dtype, options.max_batch_tokens, options.max_sequences, ops) {}
 
-size_t Stage::page_bytes() const {
-  return shard_.layers.size() * ops_.kv_page_bytes(options_.dtype, shard_.heads.n_kv_heads, config_.head_dim);
+size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops) {
+  return shard.layers.size() * ops.kv_page_bytes(dtype, shard.heads.n_kv_heads, shard.heads.head_dim);
 }
 
 void Stage::allocate_kv(int64_t n_pages) {

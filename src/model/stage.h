@@ -28,12 +28,15 @@ struct StageOptions {
   int64_t max_sequences = 0;
 };
 
+// Bytes of one KV page over the layers of a rank; known before any weight is read.
+size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops);
+
 class Stage {
  public:
   // Reads this rank's weights. tp: the ranks of this stage; replica: all ranks of the replica, stage by stage.
   Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica);
 
-  size_t page_bytes() const;          // of one KV page over this rank's layers
+  size_t page_bytes() const { return kv_page_bytes(shard_, options_.dtype, ops_); }
   void allocate_kv(int64_t n_pages);  // once, before the first step
 
   // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.

@@ -72,6 +72,7 @@ class ExpressionParser {
   ExprPtr parse_dict();
   ExprPtr parse_postfix(ExprPtr expr);
   ExprPtr parse_postfix_filters(ExprPtr expr);
+  ExprPtr parse_call(ExprPtr callee);
   ExprPtr parse_subscript(ExprPtr expr);
   ExprPtr parse_filter(ExprPtr input);
   ExprPtr parse_test(ExprPtr expr);

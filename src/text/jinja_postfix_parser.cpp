@@ -12,10 +12,7 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr expr) {
     if (current().is_symbol(".") || current().is_symbol("[")) {
       expr = parse_subscript(std::move(expr));
     } else if (current().is_symbol("(")) {
-      ExprPtr call = node(Expr::Kind::call, current().line);
-      call->children.push_back(std::move(expr));
-      parse_arguments(*call);
-      expr = finish(std::move(call));
+      expr = parse_call(std::move(expr));
     } else {
       return expr;
     }
@@ -29,14 +26,18 @@ ExprPtr ExpressionParser::parse_postfix_filters(ExprPtr expr) {
     } else if (current().is_name("is")) {
       expr = parse_test(std::move(expr));
     } else if (current().is_symbol("(")) {
-      ExprPtr call = node(Expr::Kind::call, current().line);
-      call->children.push_back(std::move(expr));
-      parse_arguments(*call);
-      expr = finish(std::move(call));
+      expr = parse_call(std::move(expr));
     } else {
       return expr;
     }
   }
+}
+
+ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
+  ExprPtr call = node(Expr::Kind::call, current().line);
+  call->children.push_back(std::move(callee));
+  parse_arguments(*call);
+  return finish(std::move(call));
 }
 
 ExprPtr ExpressionParser::parse_subscript(ExprPtr expr) {
