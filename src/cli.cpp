@@ -25,7 +25,6 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"--device", "cuda", [](const RunOptions& o) { return o.device == "cuda"; }},
     {"--load-format", "dummy", [](const RunOptions& o) { return o.load_format == "dummy"; }},
-    {"--prefix-cache", "on", [](const RunOptions& o) { return o.prefix_cache; }},
     {"--shard", "", [](const RunOptions& o) { return !o.shard.empty(); }},
     {"--preflight", "quick, standard, deep", [](const RunOptions& o) { return o.preflight != "off"; }},
     {"--walltime", "", [](const RunOptions& o) { return o.walltime_s.has_value(); }},
@@ -167,7 +166,7 @@ void add_machine_options(CLI::App& app, RunOptions& o, bool& graphs_given) {
   group(kv_memory);
   group(fraction);
   group(add_integer(app, "--threads", o.threads, 1, 4096, "of a rank (its cores, shared fairly with the node's other ranks)"));
-  group(add_on_off(app, "--prefix-cache", o.prefix_cache, "keep the KV of common prompt beginnings (off)"));
+  group(add_on_off(app, "--prefix-cache", o.prefix_cache, "keep the KV of common prompt beginnings (on)"));
   group(add(app, "--graphs", "on|off", "CUDA graphs (on)", [&o, &graphs_given](const std::string& text) {
     if (text != "on" && text != "off") throw CLI::ValidationError("--graphs", concat(text, " is none of on|off"));
     o.graphs = text == "on";

@@ -23,7 +23,7 @@ struct RunOptions {
   std::optional<uint64_t> kv_memory;  // bytes a rank
   double memory_fraction = 0.5;       // of the node's free memory, for the KV pages of all its ranks
   int threads = 0;                    // a rank; 0: derived
-  bool prefix_cache = false;
+  bool prefix_cache = true;
   bool graphs = true;  // CUDA only
 
   uint64_t seed = 0;

@@ -32,12 +32,6 @@ std::vector<ManifestField> manifest_fields(const RunOptions& options, const Mode
 
 }  // namespace
 
-std::vector<InputLine> Job::to_run() const {
-  std::vector<InputLine> lines;
-  for (const uint32_t i : plan.to_run) lines.push_back(input->lines()[i]);
-  return lines;
-}
-
 Job open_job(const RunOptions& options, const ModelSource& model, const std::string& kernel_class) {
   Job job;
   job.out_dir = options.output;

@@ -26,8 +26,6 @@ struct Job {
   JournalState journal;
   ResumePlan plan;
   int64_t epoch = 0;  // of this run's shards; 0 until begin_job
-
-  std::vector<InputLine> to_run() const;
 };
 
 // Prepares the directory, takes its lock, reads the input and compares it with what the directory holds. Error (usage) if

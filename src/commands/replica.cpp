@@ -65,7 +65,8 @@ SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& mod
           .max_sequences = options.max_sequences,
           .max_model_len = model.max_model_len,
           .lag = lag_of(options, mesh),
-          .resolve_references = mesh.pp == 1};
+          .resolve_references = mesh.pp == 1,
+          .prefix_cache = options.prefix_cache};
 }
 
 }  // namespace lockstep

@@ -45,6 +45,14 @@ void Answers::fail_line(const InputLine& line, const std::string& custom_id, con
   finished_.push_back({line, custom_id, true, error_record(custom_id, fault), {}});
 }
 
+int32_t Answers::begin_cached(const CachedPrefix& cached) {
+  const auto found = sequences_.find(cached.request);
+  if (found == sequences_.end()) return 0;
+  Completion& completion = found->second.completion;
+  if (!completion.tokens.empty() || completion.n_cached > 0) return 0;
+  return completion.n_cached = std::min(cached.n_tokens, completion.n_prompt);
+}
+
 bool Answers::add(const SampledToken& sampled, double now_s) {
   const auto found = sequences_.find(sampled.request);
   check(found != sequences_.end(), "a token for request ", sampled.request, ", which is not open");
@@ -66,7 +74,9 @@ bool Answers::add(const SampledToken& sampled, double now_s) {
   const size_t searched = s.completion.text.size();
   if (!is_end) s.completion.text += s.detokenizer.push(sampled.token);
   if (is_end || is_full) s.completion.text += s.detokenizer.finish();
-  const bool is_stopped = cut_at_stop(s, searched);
+  // As for EOS, the first min_tokens tokens can't end the completion: what they say is not searched.
+  const bool may_stop = static_cast<int32_t>(s.completion.tokens.size()) > params.min_tokens;
+  const bool is_stopped = may_stop && cut_at_stop(s, searched);
   if (!is_end && !is_full && !is_stopped) return false;
   end(sampled.request, is_end || is_stopped ? FinishReason::stop : FinishReason::length, now_s);
   return true;

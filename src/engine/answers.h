@@ -13,6 +13,7 @@
 #include "records/completion.h"
 #include "records/prompt_record.h"
 #include "records/request.h"
+#include "records/step_batch.h"
 #include "text/detokenizer.h"
 
 namespace lockstep {
@@ -31,6 +32,8 @@ class Answers {
 
   // A line begins: with its sequences, or with the fault that ends it at once.
   void begin(const InputLine& line, const PromptRecord& record, const std::vector<Request>& requests, double now_s);
+  // The sequence found the KV of its first tokens; how many of its prompt that spares (0 if it comes back after a preemption).
+  int32_t begin_cached(const CachedPrefix& cached);
   void fail_line(const InputLine& line, const std::string& custom_id, const Fault& fault);
 
   // One more token of a sequence; true when the sequence is finished by it.

@@ -15,6 +15,7 @@ ReplicaRoot::ReplicaRoot(const Language& language, WorkClient work, JournalWrite
 StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& outcome) {
   StepEvents events;
   events.step = batch.step;
+  for (const CachedPrefix& cached : batch.cached) totals_.n_cached_tokens += answers_.begin_cached(cached);
   for (const SampledToken& token : outcome.scored)
     if (answers_.open(token.request)) answers_.add_score(token, options_.now_s());
   for (const SampledToken& token : outcome.sampled) {

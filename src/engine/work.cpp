@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "engine/work_order.h"
 
 namespace lockstep {
 
@@ -11,7 +12,7 @@ namespace {
 
 enum class Kind : uint8_t { want, range, report, stop };
 
-constexpr size_t kMaxRange = 32;  // 1.8 KiB: sent at once, whether or not the other side still listens
+constexpr size_t kMaxRange = 32;  // 2 KiB: sent at once, whether or not the other side still listens
 
 }  // namespace
 
@@ -19,21 +20,42 @@ WorkTotals& WorkTotals::operator+=(const WorkTotals& o) {
   n_done += o.n_done;
   n_failed += o.n_failed;
   n_prompt_tokens += o.n_prompt_tokens;
+  n_cached_tokens += o.n_cached_tokens;
   n_generated_tokens += o.n_generated_tokens;
   return *this;
 }
 
-WorkServer::WorkServer(std::vector<InputLine> lines, std::vector<int> roots)
-    : reports(roots.size()), lines_(std::move(lines)), roots_(std::move(roots)) {
-  std::stable_sort(lines_.begin(), lines_.end(), [](const InputLine& a, const InputLine& b) { return a.cost > b.cost; });
+WorkServer::WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots)
+    : reports(roots.size()), lines_(lines), order_(std::move(to_run)), roots_(std::move(roots)) {
+  order_for_prefixes(lines_, order_);
+  Stretch rest{0, order_.size(), cost_of(lines_, order_)};
+  for (size_t left = roots_.size(); left > 1; --left) {
+    const WorkCut cut = cut_work(lines_, order_, rest.begin, rest.end, rest.cost / left);
+    stretches_.push_back({rest.begin, cut.at, cut.cost});
+    rest = {cut.at, rest.end, rest.cost - cut.cost};
+  }
+  stretches_.push_back(rest);
 }
 
-// Guided self-scheduling: a share of what is left, so that the last ranges are single lines.
-std::vector<InputLine> WorkServer::next_range() {
-  const size_t left = lines_.size() - next_;
-  const size_t n = std::min(std::clamp<size_t>(left / (4 * roots_.size()), 1, kMaxRange), left);
-  std::vector<InputLine> range(lines_.begin() + next_, lines_.begin() + next_ + n);
-  next_ += n;
+void WorkServer::take_half_of_the_costliest(Stretch& empty) {
+  Stretch& full = *std::max_element(stretches_.begin(), stretches_.end(),
+                                    [](const Stretch& a, const Stretch& b) { return a.cost < b.cost; });
+  if (full.begin == full.end) return;
+  const WorkCut cut = cut_work(lines_, order_, full.begin, full.end, full.cost / 2);
+  empty = {cut.at, full.end, full.cost - cut.cost};
+  full = {full.begin, cut.at, cut.cost};
+}
+
+// Guided self-scheduling: a share of the stretch, so that the last ranges are single lines.
+std::vector<InputLine> WorkServer::next_range(int replica) {
+  Stretch& mine = stretches_.at(static_cast<size_t>(replica));
+  if (mine.begin == mine.end) take_half_of_the_costliest(mine);
+  const size_t left = mine.end - mine.begin;
+  std::vector<InputLine> range;
+  for (size_t n = std::min(std::clamp<size_t>(left / 4, 1, kMaxRange), left); n > 0; --n) {
+    range.push_back(lines_[order_[mine.begin++]]);
+    mine.cost -= work_cost(range.back());
+  }
   if (range.empty()) ++n_told_;
   return range;
 }
@@ -43,9 +65,12 @@ void WorkServer::poll(Communicator& world) {
     ByteReader r(message->bytes);
     const auto kind = r.get<Kind>();
     if (kind == Kind::want) {
+      const auto replica = std::find(roots_.begin(), roots_.end(), message->from) - roots_.begin();
+      check(replica < static_cast<ptrdiff_t>(roots_.size()), "rank ", message->from,
+            " asks for work, and is no replica's root");
       ByteWriter answer;
       answer.put(Kind::range);
-      answer.put_vector(next_range());
+      answer.put_vector(next_range(static_cast<int>(replica)));
       world.post(answer.bytes(), message->from);
     } else if (kind == Kind::report) {
       const auto replica = r.get<int32_t>();
@@ -76,7 +101,7 @@ WorkTotals WorkServer::totals() const {
 void WorkClient::poll() {
   const bool want = !asked_ && !no_more_ && lines_.size() <= last_range_ / 2;
   if (server_ != nullptr) {
-    if (want) receive(server_->next_range());
+    if (want) receive(server_->next_range(replica_));
     return;
   }
   if (want) {

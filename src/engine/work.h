@@ -1,11 +1,14 @@
 // Who works on which lines: rank 0 hands out ranges, replicas ask for the next one while they still have work (one range
-// ahead). The order is longest first, and ranges shrink towards the end, so that the replicas end together; no result depends
-// on it. Messages over the world communicator, polled once a step; nobody waits for an answer.
+// ahead). Each replica has its own stretch of the lines in order (work_order.h), so that prompts that begin alike meet in one
+// prefix cache, and takes half of the costliest stretch when its own is done; ranges shrink towards the end, so that the
+// replicas end together. No result depends on any of it. Messages over the world communicator, polled once a step; nobody waits
+// for an answer.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -15,17 +18,18 @@ namespace lockstep {
 
 struct WorkTotals {
   int64_t n_done = 0, n_failed = 0;  // lines finished (failed ones included), of which failed
-  int64_t n_prompt_tokens = 0, n_generated_tokens = 0;
+  int64_t n_prompt_tokens = 0, n_cached_tokens = 0,
+          n_generated_tokens = 0;  // cached: of the prompts, found in the prefix cache
   WorkTotals& operator+=(const WorkTotals& o);
 };
 
 // On world rank 0.
 class WorkServer {
  public:
-  // The roots of the replicas (world ranks) take from `lines`, which are put in order here.
-  WorkServer(std::vector<InputLine> lines, std::vector<int> roots);
+  // The roots of the replicas (world ranks) take those of `lines`, which outlive this, that `to_run` names.
+  WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots);
 
-  std::vector<InputLine> next_range();                                    // empty: no more; the caller won't ask again
+  std::vector<InputLine> next_range(int replica);                         // empty: no more; the caller won't ask again
   void poll(Communicator& world);                                         // answers what has arrived
   void stop(Communicator& world);                                         // tells every root to stop
   bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
@@ -34,10 +38,17 @@ class WorkServer {
   std::vector<WorkTotals> reports;  // [n_replicas]
 
  private:
-  std::vector<InputLine> lines_;  // [next_..] are still to be given out
-  size_t next_ = 0;
-  std::vector<int> roots_;  // [n_replicas]
-  size_t n_told_ = 0;       // replicas that know there is no more
+  struct Stretch {
+    size_t begin = 0, end = 0;  // of order_
+    uint64_t cost = 0;
+  };
+  void take_half_of_the_costliest(Stretch& empty);
+
+  std::span<const InputLine> lines_;
+  std::vector<uint32_t> order_;     // indices of lines_
+  std::vector<Stretch> stretches_;  // [n_replicas]  still to be given out
+  std::vector<int> roots_;          // [n_replicas]
+  size_t n_told_ = 0;               // replicas that know there is no more
   bool stopped_ = false;
 };
 

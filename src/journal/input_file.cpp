@@ -182,6 +182,7 @@ InputFile InputFile::open(const std::string& path, int64_t limit) {
                            .length = static_cast<uint32_t>(text.size()),
                            .cost = outline.cost,
                            .id = digest128(outline.custom_id),
+                           .beginnings = outline.beginnings,
                            .content = content_of(text)});
   }
   file.refuse_duplicates();

@@ -243,7 +243,7 @@ PromptRecord parse_prompt(JsonLine& json, std::string_view text, int64_t line) {
 }
 
 PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line) {
-  PromptOutline outline{line_name(line), 0};
+  PromptOutline outline{.custom_id = line_name(line)};
   if (json.parse(text) || json.kind(json.root()) != JsonKind::object) return outline;
   const bool batch = is_batch(json);
   outline.custom_id = id_of(json, line, batch).text;
@@ -257,8 +257,11 @@ PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line
   int64_t max_tokens = messages ? 1024 : 16;  // where the line is silent; a chat then goes to the end of the context
   if (maximum && json.kind(*maximum) == JsonKind::number) max_tokens = json.integer(*maximum).value_or(0);
   constexpr int64_t kMostTokens = 1 << 20;
-  outline.cost = static_cast<uint32_t>((prompt ? json.raw(*prompt).size() : 0) +
-                                       static_cast<size_t>(std::clamp<int64_t>(max_tokens, 0, kMostTokens)));
+  const std::string_view raw = prompt ? json.raw(*prompt) : std::string_view();
+  outline.cost = static_cast<uint32_t>(raw.size() + static_cast<size_t>(std::clamp<int64_t>(max_tokens, 0, kMostTokens)));
+  size_t n_bytes = 64;
+  for (uint32_t& hash : outline.beginnings)
+    hash = static_cast<uint32_t>(hash64(raw.substr(0, std::exchange(n_bytes, n_bytes * 4))));
   return outline;
 }
 

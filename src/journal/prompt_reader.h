@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "journal/input_file.h"
 #include "journal/json_line.h"
 #include "records/prompt_record.h"
 
@@ -27,7 +28,8 @@ PromptRecord parse_prompt(JsonLine& json, std::string_view text, int64_t line);
 // What the scan of a file needs of a line; the id is the one that parse_prompt gives.
 struct PromptOutline {
   std::string custom_id;
-  uint32_t cost = 0;  // bytes of the prompt's or the messages' JSON text plus max_tokens, an estimate
+  uint32_t cost = 0;        // bytes of the prompt's or the messages' JSON text plus max_tokens, an estimate
+  Beginnings beginnings{};  // of that text
 };
 PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line);
 

@@ -51,6 +51,12 @@ struct LogitAdjustments {
   std::vector<TokenId> prompt, completion;  // so far; only where a penalty needs them
 };
 
+// A sequence that begins on pages which hold its first tokens already.
+struct CachedPrefix {
+  RequestId request = 0;
+  int32_t n_tokens = 0;
+};
+
 struct StepBatch {
   int64_t step = 0;
   std::vector<TokenId> token_ids;   // [n_tokens]      new tokens of all sequences, concatenated; `sampled_in(slot)`: see below
@@ -61,6 +67,7 @@ struct StepBatch {
   std::vector<PageId> pages;                  // [sum of ceil(kv_length / kPageSize)]  page of tokens 16 i .. 16 i + 15
   std::vector<SampleRow> samples;             // [n_samples]     in order of rows
   std::vector<ScoreRow> scores;               // [n_scores]      in order of rows
+  std::vector<CachedPrefix> cached;           // of the sequences admitted in this step that have one
   std::vector<LogitAdjustments> adjustments;  // of the slots that sample for the first time in this step and need any
 
   int64_t n_tokens() const { return static_cast<int64_t>(token_ids.size()); }

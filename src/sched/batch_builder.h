@@ -18,6 +18,8 @@ class BatchBuilder {
   // The next n_new tokens of `sequence`, whose pages hold them already; a sample row too if no token is left after them.
   void add(Sequence& sequence, int64_t n_new);
 
+  void add_cached(CachedPrefix cached) { batch_.cached.push_back(cached); }
+
   int64_t n_tokens() const { return batch_.n_tokens(); }
   int64_t n_seqs() const { return batch_.n_seqs(); }
   StepBatch take() { return std::move(batch_); }

@@ -1,4 +1,5 @@
 // What holds between two calls of a Scheduler, said as checks.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -28,6 +29,8 @@ void Scheduler::check_integrity() const {
     const int64_t n_pages = s.is_complete() ? 0 : pages_for(s.n_computed);
     check(static_cast<int64_t>(s.pages.size()) == n_pages, "request ", id, " holds ", s.pages.size(), " pages, not ", n_pages);
     for (const PageRef& page : s.pages) ++n_refs[page.id()];
+    check(s.n_kept <= std::min(s.n_computed, s.n_known()) / kPageSize && (n_pages > 0 || s.n_kept == 0), "request ", id, ": ",
+          s.n_kept, " pages kept of ", n_pages);
     if (s.slot >= 0) slots.insert(s.slot), ++n_slots;
   }
 

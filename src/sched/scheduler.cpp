@@ -30,7 +30,7 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); 
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerOptions& options) : options_(checked(options)), pool_(options.n_pages) {
+Scheduler::Scheduler(const SchedulerOptions& options) : options_(checked(options)), pool_(options.n_pages), cache_(pool_) {
   for (auto slot = static_cast<int32_t>(options.max_sequences); slot-- > 0;) free_slots_.push_back(slot);  // slot 0 first
 }
 
@@ -152,9 +152,10 @@ bool Scheduler::has_room(const BatchBuilder& batch) const {
 
 // The next chunk of the youngest running sequence, if it is in prefill: as much as budget and free pages allow.
 void Scheduler::schedule_prefill(BatchBuilder& batch) {
-  if (running_.empty() || !has_room(batch)) return;
-  Sequence& s = *running_.back();
-  if (s.is_decoding()) return;
+  if (!running_.empty() && has_room(batch) && !running_.back()->is_decoding()) add_chunk(batch, *running_.back());
+}
+
+void Scheduler::add_chunk(BatchBuilder& batch, Sequence& s) {
   const int64_t n_held = static_cast<int64_t>(s.pages.size()) + pool_.n_free();
   const int64_t n_new = std::min({s.n_left(), options_.max_batch_tokens - batch.n_tokens(), n_held * kPageSize - s.n_computed});
   if (n_new > 0) add(batch, s, n_new);
@@ -168,14 +169,41 @@ void Scheduler::schedule_admissions(BatchBuilder& batch) {
   int64_t n_reserved = std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->may_grow(); });
   while (!waiting_.empty() && !free_slots_.empty() && has_room(batch)) {
     Sequence& s = *waiting_.front();
-    if (!s.is_committed() || pages_for(s.length()) + n_reserved > pool_.n_free()) return;
+    if (!s.is_committed()) return;
+    const PrefixCache::Found prefix = find_prefix(s);
+    const auto n_shared =
+        std::count_if(prefix.pages.begin(), prefix.pages.end(), [&](PageId p) { return pool_.n_refs(p) > 0; });
+    if (pages_for(s.length()) - n_shared + n_reserved > pool_.n_free()) return;
     waiting_.pop_front();
+    for (const PageId page : prefix.pages) s.pages.push_back(pool_.take_kept(page));
+    s.n_kept = static_cast<int64_t>(prefix.pages.size());
+    s.n_computed = s.n_kept * kPageSize;
+    s.chain = prefix.chain;
+    if (s.n_computed > 0) batch.add_cached({s.id, static_cast<int32_t>(s.n_computed)});
+    n_cached_ += s.n_computed;
     s.slot = free_slots_.back();
     s.begun_in_slot = false;
     free_slots_.pop_back();
     running_.push_back(&s);
-    schedule_prefill(batch);
+    add_chunk(batch, s);
     n_reserved += s.may_grow();
+  }
+}
+
+// Of the known tokens all but the last, which is computed for its logits; of a prompt that is scored, those scored already.
+PrefixCache::Found Scheduler::find_prefix(const Sequence& s) const {
+  if (!options_.prefix_cache) return {};
+  const int64_t most = s.scored && s.n_scored < s.n_prompt - 1 ? s.n_scored : s.n_known() - 1;
+  return cache_.find(s.tokens, most / kPageSize);
+}
+
+// A page may be found from the moment that it is scheduled: steps run in order, and within a step each layer writes the keys
+// and values of all sequences before it reads any.
+void Scheduler::keep_full_pages(Sequence& s) {
+  if (!options_.prefix_cache) return;
+  for (const int64_t n_full = std::min(s.n_computed, s.n_known()) / kPageSize; s.n_kept < n_full; ++s.n_kept) {
+    const auto i = static_cast<size_t>(s.n_kept);
+    s.chain = cache_.keep(s.chain, std::span(s.tokens).subspan(i * kPageSize, kPageSize), s.pages[i].id());
   }
 }
 
@@ -183,6 +211,7 @@ void Scheduler::add(BatchBuilder& batch, Sequence& s, int64_t n_new) {
   while (static_cast<int64_t>(s.pages.size()) < pages_for(s.n_computed + n_new)) s.pages.push_back(pool_.allocate());
   batch.add(s, n_new);
   s.n_computed += n_new;
+  keep_full_pages(s);
   if (s.n_left() > 0) return;
   if (s.only_scores()) return in_flight_.back().scored.push_back(s.id);
   in_flight_.back().sampled.push_back(s.id);

@@ -23,6 +23,7 @@
 #include "records/step_events.h"
 #include "sched/batch_builder.h"
 #include "sched/page_pool.h"
+#include "sched/prefix_cache.h"
 #include "sched/sequence.h"
 
 namespace lockstep {
@@ -42,6 +43,9 @@ struct SchedulerOptions {
   // false (first stage of a pipeline isn't the last): it waits for its token, and lag + 1 micro-batches of about equal
   // size take turns.
   bool resolve_references = true;
+  // Sequences begin on the pages that hold their first tokens already, from whichever sequence. A prompt that is scored
+  // computes all of its tokens, for their logits.
+  bool prefix_cache = false;
   Preemption preemption = Preemption::recompute;
 };
 
@@ -63,6 +67,7 @@ class Scheduler {
   int64_t n_running() const { return static_cast<int64_t>(sequences_.size() - waiting_.size()); }
   int64_t n_pages_used() const { return pool_.n_used(); }
   int64_t n_preempted() const { return n_preempted_; }  // preemptions so far
+  int64_t n_cached() const { return n_cached_; }        // tokens so far that were found instead of computed
   const SchedulerOptions& options() const { return options_; }
 
   // Throws Error unless pages, slots, lengths and queues agree with each other. O(pages + sequences): for tests.
@@ -83,15 +88,19 @@ class Scheduler {
   int64_t micro_batch(int64_t n_sequences) const;
   void schedule_decodes(BatchBuilder& batch);
   void schedule_prefill(BatchBuilder& batch);
+  void add_chunk(BatchBuilder& batch, Sequence& sequence);
   void schedule_admissions(BatchBuilder& batch);
   bool has_room(const BatchBuilder& batch) const;
+  PrefixCache::Found find_prefix(const Sequence& sequence) const;
   void add(BatchBuilder& batch, Sequence& sequence, int64_t n_new);
+  void keep_full_pages(Sequence& sequence);
   void retire_complete();
   void preempt_youngest();
   void free_slot(Sequence& sequence);
 
   SchedulerOptions options_;
   PagePool pool_;
+  PrefixCache cache_;
   std::vector<int32_t> free_slots_;                    // a stack
   std::unordered_map<RequestId, Sequence> sequences_;  // all not finished; never iterated for a decision
   std::deque<Sequence*> waiting_;                      // by id; preempted ones come first
@@ -100,7 +109,7 @@ class Scheduler {
   std::deque<InFlight> in_flight_;                     // steps first_in_flight() .. next_step_ - 1
   int64_t next_step_ = 0;
   RequestId last_admitted_ = -1;
-  int64_t n_preempted_ = 0;
+  int64_t n_preempted_ = 0, n_cached_ = 0;
 };
 
 }  // namespace lockstep

@@ -57,6 +57,8 @@ struct Sequence {
   int64_t n_sampled = 0;       // samples scheduled so far, committed or not: the position of the next one
   int64_t n_computed = 0;      // tokens whose KV the pages hold once the scheduled steps have run
   std::vector<PageRef> pages;  // [pages_for(n_computed)]  none once the last sample is scheduled
+  int64_t n_kept = 0;          // of the pages: those that the prefix cache has been told
+  int64_t chain = 0;           // PrefixCache::Chain of the last of them
   int32_t slot = -1;           // of the sample buffer; -1 while waiting
   int64_t last_sample_step = -1;
   int64_t n_scored = 0;        // prompt tokens scored so far, whether or not they were computed again after a preemption
@@ -65,6 +67,7 @@ struct Sequence {
 
   void drop_pages() {  // the last first, so that the pool hands them out again in their old order
     while (!pages.empty()) pages.pop_back();
+    n_kept = chain = 0;
   }
 
   int64_t n_known() const { return static_cast<int64_t>(tokens.size()); }

@@ -140,8 +140,8 @@ TEST(Cli, ValuesOutOfRangeAreNamed) {
 }
 
 TEST(Cli, WhatThisVersionLacksIsRefused) {
-  for (const char* option : {"--device cuda", "--load-format dummy", "--prefix-cache on", "--shard 1/2", "--preflight quick",
-                             "--preflight deep", "--walltime 4h", "--grace 90s", "--hang-timeout 5m", "--metrics f"})
+  for (const char* option : {"--device cuda", "--load-format dummy", "--shard 1/2", "--preflight quick", "--preflight deep",
+                             "--walltime 4h", "--grace 90s", "--hang-timeout 5m", "--metrics f"})
     EXPECT_THAT(refusal(option), AllOf(HasSubstr(split_words(option)[0]), HasSubstr("not available in lockstep"))) << option;
   for (const char* name : {"preflight", "plan", "report"})
     EXPECT_THAT(refusal(std::vector<std::string>{name, "--anything"}), HasSubstr(concat("lockstep ", name, ": not available")))

@@ -48,6 +48,16 @@ std::string prompts() {
     if (i == 16) line["echo"] = true, line["max_tokens"] = 0;
     lines += line.dump() + "\n";
   }
+  const std::string beginning(40, '=');
+  for (int i = 0; i < 8; ++i) {  // that begin alike; two score their prompts, one samples four times
+    nlohmann::json line = {{"custom_id", "alike" + std::to_string(i)},
+                           {"prompt", beginning + std::string(static_cast<size_t>(8 * i), '-') + std::to_string(i)},
+                           {"max_tokens", 4 + 3 * i},
+                           {"temperature", i % 2}};
+    if (i == 2) line["n"] = 4;
+    if (i == 4 || i == 5) line["echo"] = true, line["logprobs"] = 2, line["max_tokens"] = i - 4;
+    lines += line.dump() + "\n";
+  }
   lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})"
            "\n";
   lines += R"({"custom_id": "nothing", "prompt": "x", "max_tokens": 0})"
@@ -72,7 +82,7 @@ void expect_equal(const TinyRun& run) {
 }
 
 TEST(Reference, AnswersEveryLineOnce) {
-  ASSERT_EQ(reference().size(), 22u);
+  ASSERT_EQ(reference().size(), 30u);
   const auto body = [](const std::string& id) { return nlohmann::json::parse(reference().at(id)); };
   EXPECT_EQ(body("r7")["response"]["body"]["choices"].size(), 3u);
   EXPECT_EQ(body("r2")["response"]["body"]["usage"]["completion_tokens"], 5);
@@ -109,6 +119,13 @@ TEST(SameBytes, BudgetAndSequences) {
   for (const int64_t n : {2, 5, 64}) expect_equal({.max_sequences = n, .n_pages = 200});
 }
 TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
+TEST(SameBytes, PrefixCache) {
+  expect_equal({.max_sequences = 1, .prefix_cache = false});
+  for (const bool on : {false, true}) {
+    expect_equal({.max_sequences = 64, .n_pages = 200, .prefix_cache = on});
+    expect_equal({.mesh = {.dp = 1, .pp = 2, .tp = 2}, .lag = 4, .max_batch_tokens = 33, .n_pages = 16, .prefix_cache = on});
+  }
+}
 TEST(SameBytes, Threads) { expect_equal({.n_threads = 3}); }
 
 TEST(Seed, ChangesOnlyWhatIsDrawnFromIt) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
@@ -75,7 +76,9 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   std::unique_ptr<WorkServer> server;
   std::vector<int> roots;
   for (int d = 0; d < mesh.dp; ++d) roots.push_back(mesh.rank(mesh.root(d)));
-  if (rank == 0) server = std::make_unique<WorkServer>(job.file.lines(), roots);
+  std::vector<uint32_t> all(job.file.lines().size());
+  std::iota(all.begin(), all.end(), 0u);
+  if (rank == 0) server = std::make_unique<WorkServer>(job.file.lines(), all, roots);
   std::unique_ptr<JournalWriter> journal;
   std::unique_ptr<ReplicaRoot> root;
   if (place == mesh.root(place.dp)) {
@@ -95,7 +98,8 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .max_sequences = run.max_sequences,
                  .max_model_len = run.max_model_len,
                  .lag = lag,
-                 .resolve_references = mesh.pp == 1},
+                 .resolve_references = mesh.pp == 1,
+                 .prefix_cache = run.prefix_cache},
                 *comms.replica, root.get(),
                 {.lag = lag,
                  .root = (mesh.pp - 1) * mesh.tp,

@@ -19,6 +19,7 @@ struct TinyRun {
   int n_threads = 1;
   DType dtype = DType::f32;
   uint64_t seed = 0;
+  bool prefix_cache = true;
 };
 
 using Records = std::map<std::string, std::string>;  // custom_id -> the journal's record

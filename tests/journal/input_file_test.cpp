@@ -70,7 +70,7 @@ TEST_F(InputFileTest, ThreeLines) {
   EXPECT_EQ(second.id, digest128("line-2"));
   EXPECT_EQ(second.content, hash64(kB));
   EXPECT_EQ(second.cost, 3u + 16u);
-  static_assert(sizeof(InputLine) == 48);
+  static_assert(sizeof(InputLine) == 64);
 }
 
 TEST_F(InputFileTest, EditorsVariantsGiveTheSameLines) {

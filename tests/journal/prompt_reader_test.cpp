@@ -231,5 +231,21 @@ TEST(PromptReader, OutlineGivesTheSameIdAndACost) {
   }
 }
 
+TEST(PromptReader, OutlineKnowsWhichPromptsBeginAlike) {
+  JsonLine json;
+  const auto beginnings = [&](const std::string& prompt) {
+    return outline_prompt(json, R"({"prompt": ")" + prompt + R"("})", 1).beginnings;
+  };
+  const auto first = beginnings(std::string(5000, 'x') + "a"), other = beginnings(std::string(5000, 'x') + "b");
+  EXPECT_EQ(first, other);
+  const auto parted = beginnings(std::string(300, 'x') + "y" + std::string(5000, 'x'));
+  EXPECT_EQ(parted[0], first[0]);
+  EXPECT_EQ(parted[1], first[1]);
+  EXPECT_NE(parted[2], first[2]);
+  EXPECT_NE(parted[3], first[3]);
+  EXPECT_NE(beginnings("short"), beginnings("shorter"));
+  EXPECT_EQ(beginnings("short"), beginnings("short"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -92,15 +92,15 @@ class FakeEngine {
     StepEvents events;
     events.step = b.step;
     std::map<int32_t, RequestId> slots;
-    std::set<PageId> pages;
+    std::set<PageId> written;
     std::vector<std::pair<int32_t, TokenId>> writes;  // to the sample buffer, after all was read
     size_t sample = 0;
     for (size_t i = 0; i < b.kv_lengths.size(); ++i) {
       const int32_t begin = b.q_offsets[i], end = b.q_offsets[i + 1], kv_length = b.kv_lengths[i];
       check(begin < end, "a sequence without new tokens");
       check(b.page_offsets[i + 1] - b.page_offsets[i] == pages_for(kv_length), "page count");
-      for (int32_t p = b.page_offsets[i]; p < b.page_offsets[i + 1]; ++p)
-        check(pages.insert(b.pages[static_cast<size_t>(p)]).second, "a page of two sequences");
+      for (int32_t p = (kv_length - (end - begin)) / kPageSize; p < pages_for(kv_length); ++p)
+        check(written.insert(b.pages[static_cast<size_t>(b.page_offsets[i] + p)]).second, "a page written by two sequences");
       const auto cell = [&](int32_t position) -> Cell& {
         const PageId page = b.pages[static_cast<size_t>(b.page_offsets[i] + position / kPageSize)];
         return kv_.at(static_cast<size_t>(page) * kPageSize + static_cast<size_t>(position % kPageSize));

@@ -29,7 +29,8 @@ std::vector<Request> make_requests(int n, uint64_t seed) {
     r.draw_key = random();
     const int kind = pick(random, 0, 9);
     const int n_prompt = kind == 0 ? pick(random, 60, 99) : kind < 4 ? pick(random, 14, 34) : pick(random, 1, 20);
-    for (int t = 0; t < n_prompt; ++t) r.prompt.push_back(pick(random, 0, 999));
+    const int n_common = i % 3 == 0 ? 0 : pick(random, 0, 80), common = pick(random, 1, 2);  // two beginnings many share
+    for (int t = 0; t < n_prompt; ++t) r.prompt.push_back(t < n_common ? common * t : pick(random, 0, 999));
     r.sampling.max_tokens = std::min(static_cast<int>(kMaxModelLen) - n_prompt, kind == 9 ? 1 : pick(random, 1, 84));
     requests.push_back(std::move(r));
   }
@@ -121,10 +122,13 @@ TEST(RandomWalk, TokensDependOnTheRequestAlone) {
     SCOPED_TRACE(c.name);
     int64_t n_steps = 0;
     for (uint64_t seed = 2; n_steps < 3'000; ++seed) {
-      FakeEngine run(c.options);
+      SchedulerOptions options = c.options;
+      options.prefix_cache = seed % 2 == 0;
+      FakeEngine run(options);
       work(run, requests, c.burst, seed);
       EXPECT_EQ(run.streams, expected);
       EXPECT_EQ(run.scheduler.n_pages_used(), 0);
+      EXPECT_EQ(run.scheduler.n_cached() > 0, options.prefix_cache);
       if (c.preempts) {
         EXPECT_GT(run.scheduler.n_preempted(), 0);
       }
@@ -145,8 +149,9 @@ TEST(RandomWalk, AnyOptions) {
     o.max_sequences = pick(random, 1, 20);
     o.lag = pick(random, 0, 5);
     o.resolve_references = pick(random, 0, 1) == 0;
+    o.prefix_cache = pick(random, 0, 2) > 0;
     SCOPED_TRACE(concat("pages ", o.n_pages, ", budget ", o.max_batch_tokens, ", sequences ", o.max_sequences, ", lag ", o.lag,
-                        o.resolve_references ? ", references" : ", pipeline"));
+                        o.resolve_references ? ", references" : ", pipeline", o.prefix_cache ? ", prefix cache" : ""));
     FakeEngine engine(o);
     work(engine, requests, pick(random, 1, 60), random());
     EXPECT_EQ(engine.streams, expected);
@@ -161,7 +166,9 @@ TEST(RandomWalk, TwoReplicasStayEqual) {
   other_requests[75].draw_key ^= 1;
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
-    FakeEngine a(c.options), b(c.options), other(c.options);
+    SchedulerOptions options = c.options;
+    options.prefix_cache = true;
+    FakeEngine a(options), b(options), other(options);
     work(a, requests, c.burst, 4);
     work(b, requests, c.burst, 4);
     EXPECT_EQ(a.hashes, b.hashes);
@@ -195,6 +202,7 @@ TEST(RandomWalk, TheHashSeesEveryField) {
   changed([](StepBatch& o) { o.kv_lengths[0] = 2; });
   changed([](StepBatch& o) { o.page_offsets[1] = 2; });
   changed([](StepBatch& o) { o.pages[0] = 2; });
+  changed([](StepBatch& o) { o.cached.push_back({1, 16}); });
   changed([](StepBatch& o) { o.samples.clear(); });
   changed([](StepBatch& o) { o.samples[0].row = 2; });
   changed([](StepBatch& o) { o.samples[0].slot = 2; });

@@ -1,0 +1,71 @@
+#include "engine/work_order.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kLevels = std::tuple_size_v<Beginnings>;
+
+// How many of their beginnings two lines share.
+size_t depth(const InputLine& a, const InputLine& b) {
+  size_t k = 0;
+  while (k < kLevels && a.beginnings[k] == b.beginnings[k]) ++k;
+  return k;
+}
+
+}  // namespace
+
+uint64_t cost_of(std::span<const InputLine> lines, std::span<const uint32_t> order) {
+  uint64_t sum = 0;
+  for (const uint32_t i : order) sum += work_cost(lines[i]);
+  return sum;
+}
+
+void order_for_prefixes(std::span<const InputLine> lines, std::vector<uint32_t>& order) {
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return std::tie(lines[a].beginnings, a) < std::tie(lines[b].beginnings, b); });
+  struct Entry {
+    uint32_t line;
+    std::array<uint32_t, kLevels> costliest;  // of its group at each level
+  };
+  std::vector<Entry> entries(order.size());
+  for (size_t i = 0; i < order.size(); ++i) entries[i].line = order[i];
+  for (size_t level = 0; level < kLevels; ++level)
+    for (size_t begin = 0, end = 0; begin < entries.size(); begin = end) {
+      uint32_t most = 0;
+      for (; end < entries.size() && depth(lines[entries[begin].line], lines[entries[end].line]) > level; ++end)
+        most = std::max(most, lines[entries[end].line].cost);
+      for (size_t i = begin; i < end; ++i) entries[i].costliest[level] = most;
+    }
+  std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+    const InputLine &x = lines[a.line], &y = lines[b.line];
+    for (size_t level = 0; level < kLevels; ++level) {
+      if (a.costliest[level] != b.costliest[level]) return a.costliest[level] > b.costliest[level];
+      if (x.beginnings[level] != y.beginnings[level]) return x.beginnings[level] < y.beginnings[level];
+    }
+    return x.cost != y.cost ? x.cost > y.cost : a.line < b.line;
+  });
+  for (size_t i = 0; i < order.size(); ++i) order[i] = entries[i].line;
+}
+
+WorkCut cut_work(std::span<const InputLine> lines, std::span<const uint32_t> order, size_t begin, size_t end, uint64_t cost) {
+  if (begin == end) return {begin, 0};
+  size_t wanted = begin;
+  for (uint64_t sum = 0; wanted + 1 < end && sum + work_cost(lines[order[wanted]]) <= cost; ++wanted)
+    sum += work_cost(lines[order[wanted]]);
+
+  const auto distance = [wanted](size_t i) { return i > wanted ? i - wanted : wanted - i; };
+  const auto rank = [&](size_t i) {  // begin and end are no borders: a cut there would move nothing
+    return std::pair(depth(lines[order[i - 1]], lines[order[i]]), distance(i));
+  };
+  const size_t reach = (end - begin) / 8;
+  size_t best = wanted;
+  for (size_t i = std::max(begin + 1, wanted - std::min(reach, wanted)); i < end && i <= wanted + reach; ++i)
+    if (best == begin || rank(i) < rank(best)) best = i;
+  return {best, cost_of(lines, order.subspan(begin, best - begin))};
+}
+
+}  // namespace lockstep

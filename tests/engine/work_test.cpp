@@ -1,0 +1,136 @@
+// Which replica gets which line when: every line once, beginnings that agree together, the costliest first.
+#include "engine/work.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "engine/work_order.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+
+// A line whose beginnings are letters: "abbc" agrees with "abxy" in the first two.
+InputLine line(const std::string& beginnings, uint32_t cost) {
+  InputLine l{.cost = cost};
+  for (size_t k = 0; k < 4; ++k) l.beginnings[k] = static_cast<uint32_t>(beginnings[k]);
+  return l;
+}
+std::vector<uint32_t> all_of(const std::vector<InputLine>& lines) {
+  std::vector<uint32_t> order(lines.size());
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+std::vector<uint32_t> ordered(const std::vector<InputLine>& lines) {
+  std::vector<uint32_t> order = all_of(lines);
+  order_for_prefixes(lines, order);
+  return order;
+}
+
+TEST(WorkOrder, TheCostliestFirstWhereNothingIsShared) {
+  EXPECT_THAT(ordered({line("aaaa", 5), line("bbbb", 9), line("cccc", 7)}), ElementsAre(1, 2, 0));
+}
+
+TEST(WorkOrder, GroupsStayWholeAtEveryLevel) {
+  // Group a has the costliest line, so all of a comes first; in it the pair "ax" (8 and 1) before the single "ay" (7).
+  EXPECT_THAT(ordered({line("axpp", 1), line("bbbb", 9), line("ayqq", 7), line("axpr", 8), line("azzz", 10)}),
+              ElementsAre(4, 3, 0, 2, 1));
+}
+
+TEST(WorkOrder, OnlyWhatIsStillToRun) {
+  const std::vector<InputLine> lines = {line("aaaa", 1), line("bbbb", 2), line("cccc", 3)};
+  std::vector<uint32_t> order = {0, 2};
+  order_for_prefixes(lines, order);
+  EXPECT_THAT(order, ElementsAre(2, 0));
+}
+
+TEST(WorkOrder, ACutMovesToTheNearestBorderOfGroups) {
+  std::vector<InputLine> lines;
+  for (int i = 0; i < 16; ++i) lines.push_back(line(i < 9 ? "aaaa" : "bbbb", 9));
+  const auto order = all_of(lines);
+  EXPECT_EQ(cut_work(lines, order, 0, 16, 80).at, 9u) << "8 lines are half; the border is one further";
+  EXPECT_EQ(cut_work(lines, order, 0, 16, 80).cost, 90u);
+  EXPECT_EQ(cut_work(lines, order, 0, 16, 40).at, 4u) << "no border within two lines";
+  EXPECT_EQ(cut_work(lines, order, 15, 16, 5).at, 15u) << "a single line goes to the taker";
+}
+
+using Ranges = std::map<int, std::vector<int64_t>>;  // replica -> lines, in order
+
+Ranges take_all(WorkServer& server, int n_replicas, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Ranges taken;
+  std::set<int> asking;
+  for (int r = 0; r < n_replicas; ++r) asking.insert(r);
+  while (!asking.empty()) {
+    const int r = *std::next(asking.begin(), static_cast<ptrdiff_t>(random() % asking.size()));
+    const auto range = server.next_range(r);
+    if (range.empty()) asking.erase(r);
+    for (const InputLine& l : range) taken[r].push_back(l.line);
+  }
+  return taken;
+}
+
+TEST(WorkServer, EveryLineOnceWhoeverAsks) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<InputLine> lines;
+    const int n = static_cast<int>(random() % 300), n_replicas = 1 + static_cast<int>(random() % 6);
+    for (int i = 0; i < n; ++i) {
+      lines.push_back(line("aaaa", static_cast<uint32_t>(random() % 50)));
+      for (auto& b : lines.back().beginnings) b = static_cast<uint32_t>(random() % 3);
+      lines.back().line = i;
+    }
+    WorkServer server(lines, all_of(lines), std::vector<int>(static_cast<size_t>(n_replicas), 0));
+    std::multiset<int64_t> seen;
+    for (const auto& [r, taken] : take_all(server, n_replicas, random())) seen.insert(taken.begin(), taken.end());
+    ASSERT_EQ(seen.size(), static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) ASSERT_EQ(seen.count(i), 1u);
+    EXPECT_TRUE(server.finished());
+  }
+}
+
+TEST(WorkServer, AGroupGoesToOneReplica) {
+  std::vector<InputLine> lines;
+  for (int i = 0; i < 120; ++i) {
+    const char group = static_cast<char>('a' + i % 12);
+    lines.push_back(line({group, group, group, static_cast<char>('A' + i)}, 100));
+    lines.back().line = group;
+  }
+  WorkServer server(lines, all_of(lines), {0, 1});
+  // Both at the same speed: ranges in turn.
+  Ranges taken;
+  for (bool more = true; more;) {
+    more = false;
+    for (int r = 0; r < 2; ++r)
+      for (const InputLine& l : server.next_range(r)) taken[r].push_back(l.line), more = true;
+  }
+  std::map<int64_t, std::set<int>> replicas_of;
+  for (const auto& [r, groups] : taken)
+    for (const int64_t group : groups) replicas_of[group].insert(r);
+  int n_split = 0;
+  for (const auto& [group, replicas] : replicas_of) n_split += replicas.size() > 1;
+  EXPECT_LE(n_split, 1);
+  EXPECT_EQ(taken[0].size() + taken[1].size(), 120u);
+  EXPECT_EQ(taken[0].size(), 60u);
+}
+
+TEST(WorkServer, AnIdleReplicaTakesHalfOfWhatASlowOneHasLeft) {
+  std::vector<InputLine> lines;
+  for (int i = 0; i < 64; ++i) lines.push_back(line({static_cast<char>(i), 'b', 'c', 'd'}, 9));
+  WorkServer server(lines, all_of(lines), {0, 1});
+  size_t n = server.next_range(1).size();
+  EXPECT_EQ(n, 8u) << "a quarter of its 32";
+  size_t first = 8;
+  for (auto range = server.next_range(0); !range.empty(); range = server.next_range(0)) first += range.size();
+  EXPECT_EQ(first, 64u) << "all that replica 1 didn't take, of its own stretch too";
+  EXPECT_TRUE(server.next_range(1).empty());
+}
+
+}  // namespace
+}  // namespace lockstep
