@@ -1,7 +1,7 @@
 # What the end-to-end tests share. Source it: needs PROGRAM, MODEL, DATA (tests/data/e2e) and WORK (a directory of its own) in the environment.
 set -euo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LC_ALL=C
-[ -f "$MODEL" ] || { echo "skipped: $MODEL is absent (jobs/get_model.sh brings it)"; exit 77; }
+[ -e "$MODEL" ] || { echo "skipped: $MODEL is absent (jobs/get_model.sh brings it)"; exit 77; }
 
 # lockstep NP OPTIONS...: runs the program over NP ranks; leaves its exit code in `status`, its messages in $WORK/log.
 lockstep() {
