@@ -32,7 +32,7 @@ constexpr Unavailable kUnavailable[] = {
     {"--hang-timeout", "", [](const RunOptions& o) { return o.hang_timeout_s.has_value(); }},
     {"--metrics", "", [](const RunOptions& o) { return !o.metrics.empty(); }},
 };
-constexpr std::string_view kUnavailableCommands[] = {"preflight", "plan", "report"};
+constexpr std::string_view kUnavailableCommands[] = {"preflight", "plan"};
 
 void refuse_unavailable(const RunOptions& options) {
   for (const Unavailable& u : kUnavailable)
@@ -244,7 +244,12 @@ Command parse_command_line(int argc, const char* const* argv) {
       ->check([](const std::string& directory) { return directory.empty() ? std::string("an empty name") : std::string(); });
   merge->add_flag("--partial", command.merge.partial, "also where lines are missing");
   merge->footer("Example: lockstep merge out-0 out-1 out-2");
-  for (CLI::App* a : {&app, run, merge}) {
+
+  CLI::App* report = app.add_subcommand("report", "a page of plots from the timings of a run: DIR/report.html");
+  add_text(*report, "DIR", "", command.report.directory, "output directory of a run, finished or not")->required();
+  add_text(*report, "--output", "FILE", command.report.output, "instead of DIR/report.html");
+  report->footer("Example: lockstep report out");
+  for (CLI::App* a : {&app, run, merge, report}) {
     a->get_formatter()->column_width(38);
     a->get_formatter()->label("REQUIRED", "(required)");
   }
@@ -252,9 +257,9 @@ Command parse_command_line(int argc, const char* const* argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   for (const std::string_view name : kUnavailableCommands)
     if (first == name) fail(ExitCode::usage, "lockstep ", name, ": not available in lockstep ", kVersion);
-  if (first.empty()) fail(ExitCode::usage, "a command is missing: run or merge", usage_hint(""));
-  if (first[0] != '-' && first != "run" && first != "merge")
-    fail(ExitCode::usage, "unknown command: ", first, "; there are run and merge", usage_hint(""));
+  if (first.empty()) fail(ExitCode::usage, "a command is missing: run, merge or report", usage_hint(""));
+  if (first[0] != '-' && first != "run" && first != "merge" && first != "report")
+    fail(ExitCode::usage, "unknown command: ", first, "; there are run, merge and report", usage_hint(""));
 
   try {
     app.parse(argc, argv);
@@ -266,11 +271,17 @@ Command parse_command_line(int argc, const char* const* argv) {
       if (!(c == '\n' && command.text.ends_with("\n\n"))) command.text += c;
     return command;
   } catch (const CLI::ParseError& e) {
-    fail(ExitCode::usage, e.what(), usage_hint(run->parsed() ? "run" : merge->parsed() ? "merge" : ""));
+    fail(ExitCode::usage, e.what(),
+         usage_hint(run->parsed()      ? "run"
+                    : merge->parsed()  ? "merge"
+                    : report->parsed() ? "report"
+                                       : ""));
   }
 
   if (merge->parsed()) {
     command.kind = Command::Kind::merge;
+  } else if (report->parsed()) {
+    command.kind = Command::Kind::report;
   } else if (run->parsed()) {
     command.kind = Command::Kind::run;
     refuse_unavailable(command.run);
@@ -278,7 +289,7 @@ Command parse_command_line(int argc, const char* const* argv) {
     if (command.run.overwrite && command.run.resume == "never")
       command.notes.push_back("--resume never changes nothing: --overwrite starts anew");
   } else {
-    fail(ExitCode::usage, "a command is missing: run or merge", usage_hint(""));
+    fail(ExitCode::usage, "a command is missing: run, merge or report", usage_hint(""));
   }
   return command;
 }

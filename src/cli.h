@@ -50,11 +50,17 @@ struct MergeOptions {
   bool partial = false;  // also where lines are missing
 };
 
+struct ReportOptions {
+  std::string directory;
+  std::string output;  // file; empty: report.html in the directory
+};
+
 struct Command {
-  enum class Kind { run, merge, text };
+  enum class Kind { run, merge, report, text };
   Kind kind = Kind::text;
   RunOptions run;
   MergeOptions merge;
+  ReportOptions report;
   std::string text;                // help or version, to be printed on stdout
   std::vector<std::string> notes;  // options that were accepted and change nothing here; to be logged
 };

@@ -10,6 +10,7 @@
 #include "comm/mpi_session.h"
 #include "commands/agree.h"
 #include "commands/merge.h"
+#include "commands/report.h"
 #include "commands/run.h"
 #include "version.h"
 
@@ -22,6 +23,8 @@ ExitCode dispatch(MpiSession& mpi, const Command& command) {
       return run(mpi, command.run);
     case Command::Kind::merge:
       return merge(mpi, command.merge);
+    case Command::Kind::report:
+      return report(mpi, command.report);
     case Command::Kind::text:
       if (mpi.rank == 0) std::fputs(command.text.c_str(), stdout);
       return ExitCode::done;

@@ -2,8 +2,10 @@
 
 #include <hdf5.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
@@ -12,10 +14,9 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "comm/mpi_check.h"
+#include "commands/final_timings.h"
 #include "commands/layout.h"
 #include "records/step_batch.h"
-#include "telemetry/raw_timings.h"
-#include "telemetry/timings_h5.h"
 #include "version.h"
 
 namespace lockstep {
@@ -34,6 +35,7 @@ RunRecord::Pairs options_of(const RunOptions& o) {
           {"max-batch-tokens", concat(o.max_batch_tokens)},
           {"max-sequences", concat(o.max_sequences)},
           {"max-model-len", concat(o.max_model_len)},
+          {"prefix-cache", o.prefix_cache ? "on" : "off"},
           {"kv-memory", o.kv_memory ? format_bytes(*o.kv_memory) : "default"},
           {"seed", concat(o.seed)},
           {"max-tokens", optional(o.max_tokens)},
@@ -101,12 +103,12 @@ RequestTiming timing_of(const FinishedLine& line, int64_t epoch, int replica) {
   t.custom_id = line.custom_id;
   t.attempt = static_cast<int32_t>(epoch);
   t.replica = replica;
+  t.admitted_s = t.first_token_s = t.done_s = std::numeric_limits<double>::quiet_NaN();
   t.finish_reason = line.failed ? "error" : name_of(line.choices.front().reason);
-  for (size_t i = 0; i < line.choices.size(); ++i) {
-    const Completion& choice = line.choices[i];
-    t.admitted_s = i == 0 ? choice.admitted_s : std::min(t.admitted_s, choice.admitted_s);
-    t.first_token_s = i == 0 ? choice.first_token_s : std::min(t.first_token_s, choice.first_token_s);
-    t.done_s = std::max(t.done_s, choice.done_s);
+  for (const Completion& choice : line.choices) {
+    t.admitted_s = std::fmin(t.admitted_s, choice.admitted_s);  // of a NaN and a number the number
+    if (!choice.tokens.empty()) t.first_token_s = std::fmin(t.first_token_s, choice.first_token_s);
+    t.done_s = std::fmax(t.done_s, choice.done_s);
     t.n_prompt += choice.n_prompt;
     t.n_cached += choice.n_cached;
     t.n_generated += static_cast<int32_t>(choice.tokens.size());
@@ -164,6 +166,7 @@ ExitCode finish_run(Job& job, const Outcome& outcome, PhaseTimer& phases, RunRec
   record.n_done = outcome.totals.n_done;
   record.n_failed = outcome.totals.n_failed;
   record.n_prompt_tokens = outcome.totals.n_prompt_tokens;
+  record.n_cached_tokens = outcome.totals.n_cached_tokens;
   record.n_generated_tokens = outcome.totals.n_generated_tokens;
   record.run_s = seconds_of(phases, "run");
 
@@ -177,13 +180,7 @@ ExitCode finish_run(Job& job, const Outcome& outcome, PhaseTimer& phases, RunRec
   phases.end();
   for (const auto& phase : phases.phases()) record.phases.push_back({phase.name, phase.seconds});
   record.exit_code = static_cast<int>(code);
-  try {
-    Timings timings = read_timings(job.out_dir);
-    timings.phases.push_back({static_cast<int32_t>(job.epoch), 0, {"merge", seconds_of(phases, "merge")}});
-    write_timings_h5(job.out_dir + "/timings.h5", timings);
-  } catch (const Error& e) {  // figures are not worth a failed run
-    log_warning("timings.h5: ", e.what());
-  }
+  write_final_timings(job, is_whole, {{static_cast<int32_t>(job.epoch), 0, {"merge", seconds_of(phases, "merge")}}});
   atomic_write(run_json_path(job.out_dir), to_json(record));
   if (is_whole)
     std::fputs(to_table(record, job.out_dir).c_str(), stdout);
@@ -210,11 +207,7 @@ ExitCode already_finished(Job& job, const RunOptions& options,
     run["completions_digest"] = merged.digest.hex();
     run["exit_code"] = static_cast<int>(code);
     atomic_write(run_json_path(job.out_dir), run.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    try {
-      write_timings_h5(job.out_dir + "/timings.h5", read_timings(job.out_dir));
-    } catch (const Error& e) {
-      log_warning("timings.h5: ", e.what());
-    }
+    write_final_timings(job, true, {});
     log_info(options.output, ": all ", job.input->lines().size(), " lines were done, the final files are made");
   });
   return code;

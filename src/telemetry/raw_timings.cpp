@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -20,9 +21,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kFlushBytes = 64 << 10;
+constexpr double kFlushSeconds = 1;
 constexpr uint32_t kMaxPayload = 1 << 20;
 
-enum class Kind : uint8_t { request, step, phase };
+enum class Kind : uint8_t { request, step, phase, place };
 
 fs::path directory_of(const std::string& out_dir) { return fs::path(out_dir) / "journal" / "timings"; }
 
@@ -46,8 +48,31 @@ RequestTiming get_request_timing(ByteReader& r) {
   return t;
 }
 
+struct RawFile {
+  int attempt = 0, rank = 0;
+  fs::path path;
+};
+
+// In order of attempts, then ranks. Other names are left alone.
+std::vector<RawFile> raw_files(const std::string& out_dir) {
+  std::vector<RawFile> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory_of(out_dir), error), end; !error && entry != end; entry.increment(error)) {
+    RawFile file{.path = entry->path()};
+    int length = 0;
+    const std::string name = entry->path().filename();
+    if (std::sscanf(name.c_str(), "e%9d-r%9d.bin%n", &file.attempt, &file.rank, &length) == 2 &&
+        static_cast<size_t>(length) == name.size() && file.attempt > 0 && file.rank >= 0)
+      files.push_back(std::move(file));
+  }
+  std::sort(files.begin(), files.end(),
+            [](const RawFile& a, const RawFile& b) { return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank); });
+  return files;
+}
+
 // Whole records of one file, up to the first torn one.
-bool read_file(const fs::path& path, int attempt, int rank, Timings& timings) {
+bool read_file(const RawFile& raw, Timings& timings) {
+  const auto& [attempt, rank, path] = raw;
   std::ifstream file(path, std::ios::binary);
   std::vector<std::byte> payload;
   for (;;) {
@@ -70,6 +95,9 @@ bool read_file(const fs::path& path, int attempt, int rank, Timings& timings) {
         timings.phases.push_back({attempt, rank, {r.get_string(), seconds}});
         break;
       }
+      case Kind::place:
+        timings.places[{attempt, rank}] = r.get<RankPlace>();
+        break;
       default:
         return false;
     }
@@ -108,6 +136,7 @@ void RawTimings::add(const RequestTiming& t) {
   w.put(t.n_generated);
   w.put_string(t.finish_reason);
   append(w.bytes());
+  flush();  // before its record is committed: a kill keeps the one with the other
 }
 
 void RawTimings::add(const StepTiming& t) {
@@ -115,6 +144,9 @@ void RawTimings::add(const StepTiming& t) {
   w.put(Kind::step);
   w.put(t);
   append(w.bytes());
+  if (t.start_s < flushed_s_ + kFlushSeconds) return;
+  flush();
+  flushed_s_ = t.start_s;
 }
 
 void RawTimings::add(const PhaseTiming& t) {
@@ -122,6 +154,14 @@ void RawTimings::add(const PhaseTiming& t) {
   w.put(Kind::phase);
   w.put(t.seconds);
   w.put_string(t.name);
+  append(w.bytes());
+  flush();
+}
+
+void RawTimings::add(const RankPlace& place) {
+  ByteWriter w;
+  w.put(Kind::place);
+  w.put(place);
   append(w.bytes());
   flush();
 }
@@ -151,28 +191,35 @@ void RawTimings::flush() {
   buffer_.clear();
 }
 
+RankPlace Timings::place_of(int32_t attempt, int32_t rank) const {
+  const auto found = places.find({attempt, rank});
+  return found == places.end() ? RankPlace{} : found->second;
+}
+
 Timings read_timings(const std::string& out_dir) {
   Timings timings;
-  std::error_code ignored;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory_of(out_dir), ignored)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  for (const fs::path& path : files) {
-    int attempt, rank;
-    if (std::sscanf(path.filename().c_str(), "e%d-r%d.bin", &attempt, &rank) != 2) continue;
+  for (const RawFile& file : raw_files(out_dir)) {
     try {
-      if (!read_file(path, attempt, rank, timings)) ++timings.n_damaged;
+      if (!read_file(file, timings)) ++timings.n_damaged;
     } catch (const Error&) {  // a payload of another version
       ++timings.n_damaged;
     }
   }
-  // A line that was run again (its record was not committed when a run was killed) counts with its last attempt.
+  // A line that was run again (its record was not committed when a run was killed) counts with its last attempt. The same line
+  // may have had another number then: its name is custom_id.
   auto& rows = timings.requests;
   std::stable_sort(rows.begin(), rows.end(), [](const RequestTiming& a, const RequestTiming& b) {
-    return a.line != b.line ? a.line < b.line : a.attempt > b.attempt;
+    return a.custom_id != b.custom_id ? a.custom_id < b.custom_id : a.attempt > b.attempt;
   });
-  rows.erase(std::unique(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.line == b.line; }), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.custom_id == b.custom_id; }),
+             rows.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
   return timings;
+}
+
+int32_t last_raw_attempt(const std::string& out_dir) {
+  const std::vector<RawFile> files = raw_files(out_dir);
+  return files.empty() ? 0 : files.back().attempt;
 }
 
 void remove_timings(const std::string& out_dir) {

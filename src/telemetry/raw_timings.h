@@ -1,6 +1,6 @@
 // Timings while the run goes: each rank appends small checked records to a file of its own under OUT/journal/timings, so that a
-// kill loses at most the last buffer and an HDF5 file is never open for writing. A fault here never fails the run: it is said
-// once.
+// kill loses no finished request and at most a second of steps, and an HDF5 file is never open for writing. A fault here never
+// fails the run: it is said once.
 //   RawTimings raw(out_dir, epoch, rank); raw.add(step_timing); ...   Timings all = read_timings(out_dir);
 #pragma once
 
@@ -25,6 +25,7 @@ class RawTimings {
   void add(const RequestTiming& request);
   void add(const StepTiming& step);
   void add(const PhaseTiming& phase);
+  void add(const RankPlace& place);
   void flush();
 
  private:
@@ -33,6 +34,7 @@ class RawTimings {
   std::string path_;
   int fd_ = -1;
   std::vector<std::byte> buffer_;
+  double flushed_s_ = 0;  // start of the step that was flushed last
 };
 
 struct Timings {
@@ -44,13 +46,24 @@ struct Timings {
     int32_t attempt = 0, rank = 0;
     PhaseTiming timing;
   };
-  std::vector<RequestTiming> requests;     // one a line, by line number: the attempt that counts is the last one
+  struct Seat {
+    int32_t attempt = 0, rank = 0;
+    auto operator<=>(const Seat&) const = default;
+  };
+  std::vector<RequestTiming> requests;     // one a custom_id, by line number: the attempt that counts is the last one
   std::map<int, std::vector<Step>> steps;  // by rank, in order of attempts
-  std::vector<Phase> phases;
+  std::vector<Phase> phases;               // those of a rank and attempt follow each other from its start on
+  std::map<Seat, RankPlace> places;
   int64_t n_damaged = 0;  // files that end in a torn record
+
+  RankPlace place_of(int32_t attempt, int32_t rank) const;
 };
 
+// All attempts, killed ones up to their last whole record.
 Timings read_timings(const std::string& out_dir);
+
+// The newest attempt that has raw records here; 0: none has.
+int32_t last_raw_attempt(const std::string& out_dir);
 
 // Forgets the timings of earlier runs in this directory (--overwrite).
 void remove_timings(const std::string& out_dir);

@@ -35,7 +35,7 @@ std::string to_json(const RunRecord& r) {
   j["done_before"] = r.n_done_before;
   j["done"] = r.n_done;
   j["failed"] = r.n_failed;
-  j["tokens"] = {{"prompt", r.n_prompt_tokens}, {"generated", r.n_generated_tokens}};
+  j["tokens"] = {{"prompt", r.n_prompt_tokens}, {"cached", r.n_cached_tokens}, {"generated", r.n_generated_tokens}};
   j["tokens_per_s"] = {{"total", rate(r.n_prompt_tokens + r.n_generated_tokens, r.run_s)},
                        {"generated", rate(r.n_generated_tokens, r.run_s)}};
   j["phases_s"] = Json::object();
@@ -62,7 +62,9 @@ std::string to_table(const RunRecord& r, const std::string& out_dir) {
   std::string requests = std::to_string(r.n_done) + " done, " + std::to_string(r.n_failed) + " of them failed";
   if (r.n_done_before > 0) requests += ", " + std::to_string(r.n_done_before) + " done before";
   row("requests", requests + " (" + std::to_string(r.n_lines) + " lines)");
-  row("tokens", std::to_string(r.n_prompt_tokens) + " in, " + std::to_string(r.n_generated_tokens) + " out");
+  row("tokens", std::to_string(r.n_prompt_tokens) + " in" +
+                    (r.n_cached_tokens > 0 ? " (" + std::to_string(r.n_cached_tokens) + " from the prefix cache), " : ", ") +
+                    std::to_string(r.n_generated_tokens) + " out");
   row("tokens/s", number(rate(r.n_prompt_tokens + r.n_generated_tokens, r.run_s), "%.1f") + " total, " +
                       number(rate(r.n_generated_tokens, r.run_s), "%.1f") + " out (" + number(r.run_s, "%.2f s)"));
   row("layout", r.layout + ", " + r.device + " " + r.dtype + ", " + std::to_string(r.n_threads) + " thread(s) a rank");

@@ -23,14 +23,14 @@ struct RunRecord {
   std::string model, model_format, model_digest;
   Pairs model_files;  // base name, digest
   std::string input, input_digest;
-  int64_t attempt = 0;                     // epoch of this run, from 1
-  int64_t n_lines = 0, n_done_before = 0;  // of the input; done by earlier runs
-  int64_t n_done = 0, n_failed = 0;        // by this run
-  int64_t n_prompt_tokens = 0, n_generated_tokens = 0;
-  double run_s = 0;                         // of the phase that generates
-  std::vector<PhaseTiming> phases;          // of rank 0
-  uint64_t weight_bytes = 0, kv_bytes = 0;  // of rank 0
-  std::string completions_digest;           // empty where there is no final file yet
+  int64_t attempt = 0;                                                       // epoch of this run, from 1
+  int64_t n_lines = 0, n_done_before = 0;                                    // of the input; done by earlier runs
+  int64_t n_done = 0, n_failed = 0;                                          // by this run
+  int64_t n_prompt_tokens = 0, n_cached_tokens = 0, n_generated_tokens = 0;  // cached: of the prompts, not computed again
+  double run_s = 0;                                                          // of the phase that generates
+  std::vector<PhaseTiming> phases;                                           // of rank 0
+  uint64_t weight_bytes = 0, kv_bytes = 0;                                   // of rank 0
+  std::string completions_digest;                                            // empty where there is no final file yet
   int exit_code = 0;
   std::vector<std::string> warnings;
 };

@@ -12,7 +12,7 @@ struct RequestTiming {  // one finished input line
   std::string custom_id;
   int32_t attempt = 0;  // epoch of the run that finished it, from 1
   int32_t replica = 0;
-  double admitted_s = 0, first_token_s = 0, done_s = 0;  // since the start of its attempt
+  double admitted_s = 0, first_token_s = 0, done_s = 0;  // since the start of its attempt; NaN: never came to that
   int32_t n_prompt = 0, n_cached = 0, n_generated = 0;   // tokens, summed over the line's choices
   std::string finish_reason;                             // of its first choice: "stop", "length", or "error"
 };
@@ -20,12 +20,16 @@ struct RequestTiming {  // one finished input line
 struct StepTiming {  // one step of one rank
   int64_t step = 0;
   double start_s = 0, duration_s = 0;
-  double comm_s = 0;  // in collectives, sends and receives, waiting for peers included
-  double wait_s = 0;  // for the root's events
+  double comm_s = 0;  // in collectives, sends and receives: bytes on their way, waiting for peers, and wait_s
+  double wait_s = 0;  // the part of comm_s that was for the root's events
   int32_t n_prefill_tokens = 0, n_decode_tokens = 0, n_seqs = 0;
   int64_t n_pages = 0;  // KV pages in use
 
-  double compute_s() const { return duration_s - comm_s - wait_s; }
+  double compute_s() const { return duration_s - comm_s; }  // and scheduling
+};
+
+struct RankPlace {  // what a rank was in its attempt; -1: nobody said
+  int32_t replica = -1, stage = -1, tensor_rank = -1;
 };
 
 struct PhaseTiming {  // "open", "load", "run", "merge", ...

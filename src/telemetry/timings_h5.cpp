@@ -8,60 +8,52 @@
 #include <cerrno>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "telemetry/hdf5_handle.h"
 
 namespace lockstep {
 
 namespace {
 
-// One HDF5 handle; `close` is H5Fclose, H5Gclose, ... of its kind.
-class Handle {
- public:
-  Handle(hid_t id, herr_t (*close)(hid_t), const char* what) : id_(id), close_(close) {
-    if (id_ < 0) fail(ExitCode::output_io, "HDF5: ", what);
-  }
-  ~Handle() { close_(id_); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  operator hid_t() const { return id_; }  // NOLINT: handed to the library as it is
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
+Handle own(hid_t id, herr_t (*close)(hid_t), const char* what) {
+  return Handle(id, close, ExitCode::output_io, concat("HDF5: ", what));
+}
 
 void ensure(herr_t code, const char* what) {
   if (code < 0) fail(ExitCode::output_io, "HDF5: ", what);
 }
 
-void write_attribute(hid_t object, const char* name, const std::string& text) {
-  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
-  ensure(H5Tset_size(type, text.empty() ? 1 : text.size()), "string size");
+// Of variable length, as Python's str comes and goes.
+void write_attribute(hid_t object, const char* name, const char* text) {
+  const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
+  ensure(H5Tset_size(type, H5T_VARIABLE), "variable length");
   ensure(H5Tset_cset(type, H5T_CSET_UTF8), "character set");
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose, "scalar space");
-  const Handle attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "attribute");
-  ensure(H5Awrite(attribute, type, text.c_str()), "writing an attribute");
+  const Handle space = own(H5Screate(H5S_SCALAR), H5Sclose, "scalar space");
+  const Handle attribute = own(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "attribute");
+  ensure(H5Awrite(attribute, type, &text), "writing an attribute");
 }
 
 // A group of equal-length columns; the first one is the dimension scale of the others.
 class Table {
  public:
   Table(hid_t parent, const std::string& name, size_t n_rows)
-      : group_(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group"), n_rows_(n_rows) {}
+      : group_(own(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group")),
+        n_rows_(n_rows) {}
 
   void column(const char* name, const char* units, const char* long_name, hid_t type, const void* values) {
     const hsize_t n = n_rows_;
-    const Handle space(H5Screate_simple(1, &n, nullptr), H5Sclose, "space");
-    const Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
+    const Handle space = own(H5Screate_simple(1, &n, nullptr), H5Sclose, "space");
+    const Handle properties = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
     if (n_rows_ > 0) {
       const hsize_t chunk = std::min<hsize_t>(n, 16384);
       ensure(H5Pset_chunk(properties, 1, &chunk), "chunk");
       ensure(H5Pset_deflate(properties, 1), "deflate");
     }
-    const Handle set(H5Dcreate2(group_, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose, name);
+    const Handle set = own(H5Dcreate2(group_, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose, name);
     if (n_rows_ > 0) ensure(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "writing a dataset");
     write_attribute(set, "units", units);
     write_attribute(set, "long_name", long_name);
@@ -69,7 +61,7 @@ class Table {
       scale_ = name;
       ensure(H5DSset_scale(set, name), "dimension scale");
     } else {
-      const Handle scale(H5Dopen2(group_, scale_.c_str(), H5P_DEFAULT), H5Dclose, "dimension scale");
+      const Handle scale = own(H5Dopen2(group_, scale_.c_str(), H5P_DEFAULT), H5Dclose, "dimension scale");
       ensure(H5DSattach_scale(set, scale, 0), "attaching the dimension scale");
     }
   }
@@ -89,7 +81,7 @@ class Table {
   void texts(const char* name, const char* long_name, const std::function<const char*(size_t)>& value) {
     std::vector<const char*> values(n_rows_);
     for (size_t i = 0; i < n_rows_; ++i) values[i] = value(i);
-    const Handle type(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
+    const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
     ensure(H5Tset_size(type, H5T_VARIABLE), "variable length");
     ensure(H5Tset_cset(type, H5T_CSET_UTF8), "character set");
     column(name, "1", long_name, type, values.data());
@@ -107,24 +99,37 @@ void write_requests(hid_t file, const std::vector<RequestTiming>& rows) {
   t.texts("custom_id", "custom_id of the line", [&](size_t i) { return rows[i].custom_id.c_str(); });
   t.integers("attempt", "1", "run that finished the line, from 1", [&](size_t i) { return rows[i].attempt; });
   t.integers("replica", "1", "data-parallel replica", [&](size_t i) { return rows[i].replica; });
-  t.seconds("admitted", "admitted, since the start of its attempt", [&](size_t i) { return rows[i].admitted_s; });
-  t.seconds("first_token", "first token, since the start of its attempt", [&](size_t i) { return rows[i].first_token_s; });
-  t.seconds("done", "last token, since the start of its attempt", [&](size_t i) { return rows[i].done_s; });
-  t.integers("prompt_tokens", "tokens", "tokens of the prompts", [&](size_t i) { return rows[i].n_prompt; });
+  t.seconds("admitted", "admitted, since the start of its attempt; NaN: never", [&](size_t i) { return rows[i].admitted_s; });
+  t.seconds("first_token", "first token, since the start of its attempt; NaN: none",
+            [&](size_t i) { return rows[i].first_token_s; });
+  t.seconds("done", "last token, since the start of its attempt; NaN: never begun", [&](size_t i) { return rows[i].done_s; });
+  t.integers("prompt_tokens", "tokens", "tokens of the prompts, once a choice", [&](size_t i) { return rows[i].n_prompt; });
   t.integers("cached_tokens", "tokens", "prompt tokens found in the prefix cache", [&](size_t i) { return rows[i].n_cached; });
   t.integers("generated_tokens", "tokens", "sampled tokens", [&](size_t i) { return rows[i].n_generated; });
   t.texts("finish_reason", "stop, length or error", [&](size_t i) { return rows[i].finish_reason.c_str(); });
 }
 
-void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows) {
+void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows, const Timings& timings) {
+  std::vector<RankPlace> places;
+  places.reserve(rows.size());
+  for (const Timings::Step& row : rows) {
+    const bool is_same = !places.empty() && row.attempt == (&row)[-1].attempt;
+    places.push_back(is_same ? places.back() : timings.place_of(row.attempt, rank));
+  }
   Table t(parent, concat("rank_", rank), rows.size());
   t.integers("row", "1", "row", [&](size_t i) { return static_cast<int64_t>(i); });
   t.integers("attempt", "1", "run, from 1", [&](size_t i) { return rows[i].attempt; });
   t.integers("step", "1", "number of the step within its run", [&](size_t i) { return rows[i].timing.step; });
+  t.integers("replica", "1", "data-parallel replica of the rank; its ranks run the same steps; -1: unknown",
+             [&](size_t i) { return places[i].replica; });
+  t.integers("stage", "1", "pipeline stage of the rank", [&](size_t i) { return places[i].stage; });
+  t.integers("tensor_rank", "1", "tensor-parallel index of the rank", [&](size_t i) { return places[i].tensor_rank; });
   t.seconds("start", "start of the step, since the start of its attempt", [&](size_t i) { return rows[i].timing.start_s; });
-  t.seconds("duration", "duration of the step", [&](size_t i) { return rows[i].timing.duration_s; });
-  t.seconds("compute", "in computation", [&](size_t i) { return rows[i].timing.compute_s(); });
-  t.seconds("communication", "in collectives, sends and receives", [&](size_t i) { return rows[i].timing.comm_s; });
+  t.seconds("duration", "duration of the step: compute + communication + waiting",
+            [&](size_t i) { return rows[i].timing.duration_s; });
+  t.seconds("compute", "in computation and scheduling", [&](size_t i) { return rows[i].timing.compute_s(); });
+  t.seconds("communication", "in collectives, sends and receives, waiting for peers in them included",
+            [&](size_t i) { return rows[i].timing.comm_s - rows[i].timing.wait_s; });
   t.seconds("waiting", "for the events of the replica's root", [&](size_t i) { return rows[i].timing.wait_s; });
   t.integers("prefill_tokens", "tokens", "prompt tokens", [&](size_t i) { return rows[i].timing.n_prefill_tokens; });
   t.integers("decode_tokens", "tokens", "generated tokens fed back", [&](size_t i) { return rows[i].timing.n_decode_tokens; });
@@ -132,20 +137,45 @@ void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows)
   t.integers("pages", "1", "KV pages in use", [&](size_t i) { return rows[i].timing.n_pages; });
 }
 
+// Phases follow each other without a gap, so each begins where the one before it, of its rank and attempt, ends.
 void write_phases(hid_t file, const std::vector<Timings::Phase>& rows) {
+  std::map<Timings::Seat, double> ends;
+  std::vector<double> starts;
+  starts.reserve(rows.size());
+  for (const Timings::Phase& row : rows) {
+    double& end = ends[{row.attempt, row.rank}];
+    starts.push_back(end);
+    end += row.timing.seconds;
+  }
   Table t(file, "phases", rows.size());
   t.integers("row", "1", "row", [&](size_t i) { return static_cast<int64_t>(i); });
   t.texts("phase", "name of the phase", [&](size_t i) { return rows[i].timing.name.c_str(); });
   t.integers("attempt", "1", "run, from 1", [&](size_t i) { return rows[i].attempt; });
   t.integers("rank", "1", "rank", [&](size_t i) { return rows[i].rank; });
+  t.seconds("start", "start of the phase, since the start of its attempt", [&](size_t i) { return starts[i]; });
   t.seconds("seconds", "duration of the phase", [&](size_t i) { return rows[i].timing.seconds; });
 }
 
-void configure(hid_t access) {
-  ensure(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "close degree");
-#if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(access, true, true);  // file systems without locks are fine: the file is ours until the rename
-#endif
+void write_file(const std::string& path, const Timings& timings) {
+  const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
+  configure_access(access);
+  Handle file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "creating timings.h5");
+  write_attribute(file, "title", "timings of a lockstep run");
+  write_attribute(file, "time", "seconds since the start of the attempt, by the clock of the rank that measured");
+  write_requests(file, timings.requests);
+  {
+    const Handle steps = own(H5Gcreate2(file, "steps", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group");
+    for (const auto& [rank, rows] : timings.steps) write_steps(steps, rank, rows, timings);
+  }
+  write_phases(file, timings.phases);
+  ensure(H5Fflush(file, H5F_SCOPE_GLOBAL), "flushing timings.h5");
+  if (!file.close()) fail(ExitCode::output_io, "HDF5: closing timings.h5");
+}
+
+void verify_file(const std::string& path) {
+  const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
+  configure_access(access);
+  const Handle file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "reopening timings.h5");
 }
 
 }  // namespace
@@ -153,26 +183,16 @@ void configure(hid_t access) {
 void write_timings_h5(const std::string& path, const Timings& timings) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors come back as our own, not on stderr
   const std::string temporary = path + ".tmp";
-  {
-    const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
-    configure(access);
-    const Handle file(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "creating timings.h5");
-    write_requests(file, timings.requests);
-    const Handle steps(H5Gcreate2(file, "steps", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group");
-    for (const auto& [rank, rows] : timings.steps) write_steps(steps, rank, rows);
-    write_phases(file, timings.phases);
-    ensure(H5Fflush(file, H5F_SCOPE_GLOBAL), "flushing timings.h5");
-  }
-  {
-    const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
-    configure(access);
-    const Handle file(H5Fopen(temporary.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "reopening timings.h5");
-  }
-  {
+  try {
+    write_file(temporary, timings);
+    verify_file(temporary);
     FileHandle written = open_file(temporary, O_RDONLY);
     if (const int error = try_sync(written.get())) fail_io(temporary, "fdatasync", error);
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) fail_io(path, "rename", errno);
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
   }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) fail_io(path, "rename", errno);
   fsync_directory(parent_of(path));
 }
 

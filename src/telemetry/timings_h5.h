@@ -2,7 +2,7 @@
 // so that h5py, pandas and xarray read it without code of ours.
 //   /requests        one row a line: line, custom_id, attempt, replica, seconds, tokens, finish reason
 //   /steps/rank_N    one row a step: start, duration, tokens, sequences, pages, seconds in compute, communication, waiting
-//   /phases          open, load, run, merge: seconds by rank and attempt
+//   /phases          open, load, run, merge: start and seconds by rank and attempt
 #pragma once
 
 #include <string>
@@ -13,5 +13,9 @@ namespace lockstep {
 
 // Writes to a temporary name, reopens to verify, then renames. Throws Error (output_io); the caller warns and goes on.
 void write_timings_h5(const std::string& path, const Timings& timings);
+
+// Throws Error (unreadable) with the path: missing, cut short, damaged, or not what is described above. The file is taken for
+// hostile: nothing outside of it is read, and no more memory taken than a file of its size can need.
+Timings read_timings_h5(const std::string& path);
 
 }  // namespace lockstep

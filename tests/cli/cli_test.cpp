@@ -143,9 +143,21 @@ TEST(Cli, WhatThisVersionLacksIsRefused) {
   for (const char* option : {"--device cuda", "--load-format dummy", "--shard 1/2", "--preflight quick", "--preflight deep",
                              "--walltime 4h", "--grace 90s", "--hang-timeout 5m", "--metrics f"})
     EXPECT_THAT(refusal(option), AllOf(HasSubstr(split_words(option)[0]), HasSubstr("not available in lockstep"))) << option;
-  for (const char* name : {"preflight", "plan", "report"})
+  for (const char* name : {"preflight", "plan"})
     EXPECT_THAT(refusal(std::vector<std::string>{name, "--anything"}), HasSubstr(concat("lockstep ", name, ": not available")))
         << name;
+}
+
+TEST(Cli, Report) {
+  const Command command = parse({"report", "out"});
+  EXPECT_EQ(command.kind, Command::Kind::report);
+  EXPECT_EQ(command.report.directory, "out");
+  EXPECT_EQ(command.report.output, "");
+  EXPECT_EQ(parse({"report", "--output", "page.html", "out"}).report.output, "page.html");
+  EXPECT_THAT(parse({"report", "--help"}).text, HasSubstr("--output FILE"));
+  EXPECT_THAT(refusal(std::vector<std::string>{"report"}), HasSubstr("DIR is required (lockstep report --help)"));
+  EXPECT_THAT(refusal(std::vector<std::string>{"report", ""}), HasSubstr("DIR"));
+  EXPECT_THAT(refusal(std::vector<std::string>{"report", "a", "b"}), HasSubstr("b"));
 }
 
 TEST(Cli, GraphsAreAcceptedAndNoted) {

@@ -37,7 +37,7 @@ StepTiming step(int64_t number) {
   StepTiming t;
   t.step = number;
   t.duration_s = 1.0;
-  t.comm_s = 0.25;
+  t.comm_s = 0.5;  // of which
   t.wait_s = 0.25;
   t.n_decode_tokens = 4;
   return t;
@@ -71,6 +71,55 @@ TEST(RawTimings, LaterAttemptCountsAndTornTailIsLeftOut) {
   EXPECT_EQ(t.n_damaged, 1);
   ASSERT_EQ(t.phases.size(), 1u);
   EXPECT_EQ(t.phases[0].timing.name, "load");
+}
+
+// Its lines were put into another order in between: line 1 of the first attempt is line 2 of the second.
+TEST(RawTimings, ALineIsKnownByItsCustomId) {
+  Directory dir;
+  RequestTiming a = request(1, 1), b = request(1, 2), again = request(3, 2);
+  a.custom_id = "a", b.custom_id = "b", again.custom_id = "again";
+  {
+    RawTimings raw(dir.path, 1, 0);
+    raw.add(a), raw.add(request(7, 1));
+    again.attempt = 1, raw.add(again), again.attempt = 2;
+  }
+  {
+    RawTimings raw(dir.path, 2, 0);
+    raw.add(b), raw.add(again);
+  }
+  const Timings t = read_timings(dir.path);
+  ASSERT_EQ(t.requests.size(), 4u);
+  EXPECT_EQ(t.requests[0].custom_id, "a");
+  EXPECT_EQ(t.requests[1].custom_id, "b");
+  EXPECT_EQ(t.requests[2].custom_id, "again");
+  EXPECT_EQ(t.requests[2].attempt, 2);
+}
+
+TEST(RawTimings, AKillLosesNoRequestAndLittleOfTheSteps) {
+  Directory dir;
+  RawTimings raw(dir.path, 1, 0);  // not closed: a kill doesn't
+  raw.add(RankPlace{2, 0, 1});
+  for (int i = 0; i < 10; ++i) {
+    StepTiming t = step(i);
+    t.start_s = i;
+    raw.add(t);
+  }
+  EXPECT_GE(read_timings(dir.path).steps.at(0).size(), 9u);
+  raw.add(request(1, 1));
+  const Timings t = read_timings(dir.path);
+  EXPECT_EQ(t.requests.size(), 1u);
+  EXPECT_EQ(t.steps.at(0).size(), 10u);
+  EXPECT_EQ(t.place_of(1, 0).replica, 2);
+  EXPECT_EQ(t.place_of(1, 1).replica, -1);
+}
+
+TEST(RawTimings, LastAttemptIsByNumber) {
+  Directory dir;
+  EXPECT_EQ(last_raw_attempt(dir.path), 0);
+  for (const int epoch : {9999, 10000}) RawTimings(dir.path, epoch, 0).add(step(0));
+  std::ofstream(dir.path / "journal/timings/e99999-r0000.bin.old") << "not ours";
+  EXPECT_EQ(last_raw_attempt(dir.path), 10000);
+  EXPECT_EQ(read_timings(dir.path).steps.at(0).back().attempt, 10000);
 }
 
 TEST(RawTimings, GarbageIsCountedNotBelieved) {
