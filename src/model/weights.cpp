@@ -1,7 +1,12 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
 #include <string>
 
+#include "base/error.h"
 #include "model/rope.h"
 
 namespace lockstep {
@@ -13,6 +18,24 @@ struct Part {  // rows of one tensor of the checkpoint
   Range rows;
 };
 
+// No trained weight comes near it. A flipped bit of an exponent goes beyond, and sums of squares may then overflow.
+constexpr float kMaxWeight = 0x1p40f;
+
+// Damaged weights are refused here with their place: later they are a NaN in every line, or in none and the text is wrong.
+void read_checked(const Checkpoint& checkpoint, const std::string& name, Range rows, float* out) {
+  checkpoint.read_rows(name, rows, out);
+  const int64_t cols = checkpoint.shape(name).second;
+  uint32_t largest = 0;  // of the bits without sign, which order as the magnitudes do: NaN and infinity come last
+  for (const float value : std::span(out, static_cast<size_t>(rows.size() * cols)))
+    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFF'FFFFu);
+  if (largest <= std::bit_cast<uint32_t>(kMaxWeight)) return;
+  for (int64_t i = 0; i < rows.size() * cols; ++i) {
+    if (std::abs(out[i]) <= kMaxWeight) continue;
+    fail(ExitCode::unreadable, "tensor '", name, "' holds ", out[i], " at row ", rows.begin + i / cols, ", column ", i % cols,
+         ": the weights are damaged");
+  }
+}
+
 // Reads the parts one below the other as if they were one matrix.
 RowReader stacked(const Checkpoint& checkpoint, std::vector<Part> parts, int64_t cols) {
   return [&checkpoint, parts = std::move(parts), cols](Range rows, float* out) {
@@ -20,7 +43,7 @@ RowReader stacked(const Checkpoint& checkpoint, std::vector<Part> parts, int64_t
     for (const Part& part : parts) {
       const Range wanted{std::max(rows.begin, first) - first, std::min(rows.end, first + part.rows.size()) - first};
       if (wanted.size() > 0) {
-        checkpoint.read_rows(part.name, {part.rows.begin + wanted.begin, part.rows.begin + wanted.end}, out);
+        read_checked(checkpoint, part.name, {part.rows.begin + wanted.begin, part.rows.begin + wanted.end}, out);
         out += wanted.size() * cols;
       }
       first += part.rows.size();
@@ -45,7 +68,7 @@ class Loader {
 
   Vector vector(const std::string& name) {
     std::vector<float> values(checkpoint_.shape(name).second);
-    checkpoint_.read_rows(name, {0, 1}, values.data());
+    read_checked(checkpoint_, name, {0, 1}, values.data());
     return vector(values, 1, static_cast<int64_t>(values.size()));
   }
 
@@ -90,7 +113,7 @@ class Loader {
     std::vector<float> block(kBlockRows * cols);
     for (int64_t row = 0; row < shard_.vocab; row += kBlockRows) {
       const int64_t n = std::min(kBlockRows, shard_.vocab - row);
-      checkpoint_.read_rows("model.embed_tokens.weight", {row, row + n}, block.data());
+      read_checked(checkpoint_, "model.embed_tokens.weight", {row, row + n}, block.data());
       ops_.upload({reinterpret_cast<std::byte*>(view->row<std::byte>(0)) + row * cols * static_cast<int64_t>(size_of(dtype_)),
                    dtype_, n, cols, cols},
                   block.data());
@@ -104,7 +127,7 @@ class Loader {
     std::vector<float> values;
     for (const Part& part : parts) {
       std::vector<float> whole(checkpoint_.shape(part.name + ".bias").second);
-      checkpoint_.read_rows(part.name + ".bias", {0, 1}, whole.data());
+      read_checked(checkpoint_, part.name + ".bias", {0, 1}, whole.data());
       values.insert(values.end(), whole.begin() + part.rows.begin, whole.begin() + part.rows.end);
     }
     Buffer buffer = ops_.allocate(n_out * sizeof(float));
