@@ -136,6 +136,24 @@ TEST(ChatTemplate, ErrorsOfTheTemplateAreFaultsOfTheLine) {  // RC-50
             "fault template_error: 'dict object' has no attribute 'a' (chat template line 3)");
 }
 
+TEST(ChatTemplate, ErrorsNameTheLineWhereTheyHappen) {
+  const std::pair<const char*, int> cases[] = {
+      {"{{ x.a.b }}", 1},
+      {"\n{% if true and\n x.a.b %}{% endif %}", 3},
+      {"{% if false %}\n{% elif x.a.b %}{% endif %}", 2},
+      {"{% for m in messages %}\n\n{% set y = 1 // (m.content | length - 1) %}\n{% endfor %}\n\n", 3},
+      {"{% macro f(v) %}\n{{ v.a.b }}\n{% endmacro %}\n\n{{ f(x) }}", 2},
+      {"{{ 'ok' }}\n{{ [1,\n 'a'] | sum }}", 3},
+      {"{{ 'ok' }}\n\n{% set n = namespace(v=1) %}\n{% for i in range(10000000) %}\n{% endfor %}", 4},
+      {"{% set y %}\n{{ x.a.b }}\n{% endset %}", 2},
+  };
+  for (const auto& [source, line] : cases) {
+    EXPECT_THAT(text(source, {.messages = R"([{"role": "user", "content": "c"}])", .kwargs = R"({"x": {}})"}),
+                testing::EndsWith(concat(" (chat template line ", line, ")")))
+        << source;
+  }
+}
+
 TEST(ChatTemplate, WhatPythonOffersTemplates) {  // RC-50
   const std::string source =
       "{% set ns = namespace(n=0) %}{% for m in messages[::-1] %}{% set ns.n = ns.n + loop.index0 %}"
