@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -52,9 +51,11 @@ uint32_t crc32c(std::string_view bytes, uint32_t seed) {
 uint64_t hash64(std::string_view bytes, uint64_t seed) { return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed); }
 
 std::string Digest::hex() const {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(high),
-                static_cast<unsigned long long>(low));
+  std::string text(32, '0');
+  for (size_t i = 0; i < 16; ++i) {
+    text[15 - i] = "0123456789abcdef"[high >> (4 * i) & 15];
+    text[31 - i] = "0123456789abcdef"[low >> (4 * i) & 15];
+  }
   return text;
 }
 

@@ -62,6 +62,7 @@ void begin_job(Job& job, const std::string& about) {
 }
 
 MergeResult finish_job(Job& job) {
+  job.journal = {};  // two of them at once would be the most memory that the run ever takes
   job.journal = recover_journal(job.out_dir);
   for (const std::string& note : job.journal.notes) log_warning(note);
   return merge_outputs(job.out_dir, job.input->lines(), job.journal, false);

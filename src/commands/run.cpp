@@ -91,7 +91,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
   std::unique_ptr<WorkServer> server;
   std::vector<int> roots;
   for (int d = 0; d < mesh.dp; ++d) roots.push_back(mesh.rank(mesh.root(d)));
-  if (is_rank_0) server = std::make_unique<WorkServer>(job.input->lines(), job.plan.to_run, roots);
+  if (is_rank_0) server = std::make_unique<WorkServer>(job.input->lines(), std::move(job.plan.to_run), roots);
   std::unique_ptr<JournalWriter> journal;
   std::unique_ptr<ReplicaRoot> root;
   if (is_root) {

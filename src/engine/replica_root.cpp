@@ -43,7 +43,8 @@ void ReplicaRoot::admit(StepEvents& events) {
 
 // text -> record -> tokens; a fault on the way is the line's answer
 void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
-  const PromptRecord record = parse_prompt(input_.read(line), line.line);
+  const std::string text = input_.read(line);
+  const PromptRecord record = parse_prompt(json_, text, line.line);
   if (record.fault) return answers_.fail_line(line, record.custom_id, *record.fault);
   if (!options_.require_model.empty() && !record.model.empty() && record.model != options_.require_model)
     return answers_.fail_line(

@@ -12,6 +12,7 @@
 #include "engine/work.h"
 #include "journal/input_file.h"
 #include "journal/journal.h"
+#include "journal/json_line.h"
 #include "records/step_batch.h"
 #include "records/step_events.h"
 
@@ -47,6 +48,7 @@ class ReplicaRoot {
   JournalWriter& journal_;
   ReplicaRootOptions options_;
   InputFile input_;
+  JsonLine json_;  // its memory serves every line
   Answers answers_;
   WorkTotals totals_;
   RequestId next_id_ = 0;

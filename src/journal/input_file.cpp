@@ -189,6 +189,15 @@ InputFile InputFile::open(const std::string& path, int64_t limit) {
   return file;
 }
 
+void InputFile::keep_shard(int64_t shard, int64_t n_shards) {
+  check(0 <= shard && shard < n_shards, "shard ", shard, " of ", n_shards);
+  size_t n_kept = 0;
+  for (size_t i = 0; i < lines_.size(); ++i)
+    if (static_cast<int64_t>(i + 1) % n_shards == shard) lines_[n_kept++] = lines_[i];
+  lines_.resize(n_kept);
+  lines_.shrink_to_fit();
+}
+
 void InputFile::refuse_duplicates() const {
   constexpr size_t kShown = 5;
   struct Entry {

@@ -40,13 +40,17 @@ class InputFile {
   // Not scanned: lines() is empty, and read() takes lines that another process's scan found.
   static InputFile unscanned(const std::string& path);
 
+  // Keeps the requests of one shard, as if there were no others: of those counted 1, 2, 3, ... every number whose remainder
+  // by n_shards is `shard`. Duplicates were looked for in all of them.
+  void keep_shard(int64_t shard, int64_t n_shards);
+
   const std::vector<InputLine>& lines() const { return lines_; }  // in file order, blank lines left out
   const std::string& path() const { return path_; }
 
   // The bytes of a line. Throws Error (other) if they are not those that were scanned. Safe from several threads.
   std::string read(const InputLine& line) const;
 
-  // Of the content of the lines used, in their order.
+  // Of the content of the lines kept, in their order.
   Digest digest() const;
 
  private:

@@ -101,6 +101,31 @@ bool JournalWriter::commit_due() const {
   return pending_.size() >= options_.commit_bytes || n_pending_ >= options_.commit_records || age.count() >= options_.commit_s;
 }
 
+int64_t DoneRecords::settle(Prefer prefer) {
+  std::sort(entries_.begin(), entries_.end(), [prefer](const Entry& a, const Entry& b) {
+    if (a.first != b.first) return a.first < b.first;
+    const DoneRecord &x = a.second, &y = b.second;
+    if (prefer == Prefer::answered && x.failed != y.failed) return x.failed < y.failed;
+    return x.shard != y.shard ? x.shard < y.shard : x.offset < y.offset;
+  });
+  const size_t n = entries_.size();
+  const auto same_id = [](const Entry& a, const Entry& b) { return a.first == b.first; };
+  entries_.erase(std::unique(entries_.begin(), entries_.end(), same_id), entries_.end());
+  return static_cast<int64_t>(n - entries_.size());
+}
+
+DoneRecords::Iterator DoneRecords::find(const Digest& id) const {
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), id,
+                                   [](const Entry& entry, const Digest& wanted) { return entry.first < wanted; });
+  return at != entries_.end() && at->first == id ? at : entries_.end();
+}
+
+const DoneRecord& DoneRecords::at(const Digest& id) const {
+  const auto at = find(id);
+  check(at != end(), "no record of ", id.hex());
+  return at->second;
+}
+
 JournalState recover_journal(const std::string& out_dir, Prefer prefer) {
   JournalState state;
   state.out_dir = out_dir;
@@ -118,11 +143,7 @@ JournalState recover_journal(const std::string& out_dir, Prefer prefer) {
 
     const std::string path = shard_path(out_dir, name);
     const auto scan = scan_shard(path, name.epoch, 0, sealed.value_or(UINT64_MAX), [&](const ScannedLine& line) {
-      const DoneRecord record{line.content, line.offset, line.length, shard, line.failed};
-      const auto [at, inserted] = state.done.try_emplace(line.id, record);
-      if (inserted) return;
-      ++state.n_duplicates;
-      if (prefer == Prefer::answered && at->second.failed && !line.failed) at->second = record;
+      state.done.add(line.id, {line.content, line.offset, line.length, shard, line.failed});
     });
     s.valid_end = scan.valid_end;
     state.n_damaged += scan.n_damaged + (scan.torn_bytes > 0 ? 1 : 0);
@@ -137,6 +158,7 @@ JournalState recover_journal(const std::string& out_dir, Prefer prefer) {
   for (const auto& [name, length] : seals.lengths)
     if (name.epoch >= state.first_epoch && length > 0 && !std::binary_search(names.begin(), names.end(), name))
       state.notes.push_back(concat(name.file(), ": the file is gone, with ", length, " bytes"));
+  state.n_duplicates = state.done.settle(prefer);
   for (const auto& [id, record] : state.done) state.n_failed += record.failed;
   return state;
 }

@@ -17,11 +17,12 @@ namespace {
 
 // Records lie in the shards in order of completion, and go out in order of input. So a window of input lines at a time: its
 // records are read in order of their place, neighbours in one read, and written in order of the lines.
-constexpr uint64_t kWindowBytes = uint64_t{64} << 20;  // of records; one longer record is a window of its own
-constexpr size_t kWindowLines = size_t{1} << 18;
-constexpr uint64_t kReadBytes = uint64_t{4} << 20;  // at most in one read, unless one record is longer
-constexpr uint64_t kGapBytes = uint64_t{64} << 10;  // unwanted bytes worth reading over
-constexpr size_t kWriteBytes = size_t{4} << 20;
+constexpr uint64_t kWindowBytesPerLine = 16;  // of the input: the memory of a window beside that of the lines
+constexpr uint64_t kMinWindowBytes = uint64_t{1} << 20, kMaxWindowBytes = uint64_t{64} << 20;
+constexpr size_t kMaxWindowLines = size_t{1} << 18;
+constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // at most in one read, unless one record is longer
+constexpr uint64_t kGapBytes = uint64_t{16} << 10;  // unwanted bytes worth reading over; bounds what a record costs
+constexpr size_t kWriteBytes = size_t{1} << 20;
 
 struct Wanted {
   const InputLine* line = nullptr;
@@ -107,30 +108,46 @@ class Output {
   uint64_t bytes_ = 0;
 };
 
-Wanted find_record(std::span<const JournalState> states, const InputLine& line) {
-  Wanted best{&line};
-  for (uint32_t s = 0; s < states.size(); ++s) {
-    const auto at = states[s].done.find(line.id);
-    if (at == states[s].done.end()) continue;
-    if (best.done == nullptr || (best.done->failed && !at->second.failed)) best = {&line, &at->second, s, 0};
+// Where the record of a line is, among several journals.
+class Finder {
+ public:
+  Finder(std::span<const JournalState> states, bool disjoint) : states_(states), disjoint_(disjoint) {}
+
+  Wanted find(const InputLine& line) {
+    Wanted best{&line};
+    for (uint32_t i = 0; i < states_.size(); ++i) {
+      const uint32_t s = disjoint_ ? static_cast<uint32_t>((next_ + i) % states_.size()) : i;
+      const auto at = states_[s].done.find(line.id);
+      if (at == states_[s].done.end()) continue;
+      if (best.done == nullptr || (best.done->failed && !at->second.failed)) best = {&line, &at->second, s, 0};
+      if (disjoint_) break;
+    }
+    if (best.done != nullptr) next_ = best.state + 1;
+    return best;
   }
-  return best;
-}
+
+ private:
+  std::span<const JournalState> states_;
+  bool disjoint_;
+  uint32_t next_ = 0;  // after the one that had the last line: shards take turns
+};
 
 }  // namespace
 
 MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine> lines, const JournalState& state,
                           bool partial) {
-  return merge_outputs(out_dir, lines, std::span(&state, 1), partial);
+  return merge_outputs(out_dir, lines, std::span(&state, 1), partial, true);
 }
 
 MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine> lines, std::span<const JournalState> states,
-                          bool partial) {
+                          bool partial, bool disjoint) {
   MergeResult result;
   result.n_lines = static_cast<int64_t>(lines.size());
   Output completions(out_dir + "/completions.jsonl");
   Output errors(out_dir + "/errors.jsonl");
 
+  const uint64_t window_bytes = std::clamp(lines.size() * kWindowBytesPerLine, kMinWindowBytes, kMaxWindowBytes);
+  Finder finder(states, disjoint);
   int64_t n_written = 0;
   std::vector<Wanted> window;
   std::string bytes;
@@ -153,7 +170,7 @@ MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine>
     bytes.clear();
   };
   for (const InputLine& line : lines) {
-    Wanted wanted = find_record(states, line);
+    Wanted wanted = finder.find(line);
     if (wanted.done == nullptr) {
       ++result.n_missing;
       if (partial) continue;
@@ -161,7 +178,8 @@ MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine>
     }
     if (wanted.done->content != line.content)
       fail(ExitCode::output_io, out_dir, ": the record of input line ", line.line, " is for another content of that line");
-    if (!window.empty() && (bytes.size() + wanted.done->length > kWindowBytes || window.size() >= kWindowLines)) write_window();
+    if (!window.empty() && (bytes.size() + wanted.done->length > window_bytes || window.size() >= kMaxWindowLines))
+      write_window();
     wanted.at = bytes.size();
     bytes.resize(bytes.size() + wanted.done->length);
     window.push_back(wanted);

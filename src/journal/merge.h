@@ -28,9 +28,9 @@ struct MergeResult {
 MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine> lines, const JournalState& state,
                           bool partial);
 
-// Of several directories (a job array's), for one input. A line that several have: as within one journal, an answer before
-// a failure, then the first directory.
+// Of several directories, for one input. A line that several have: as within one journal, an answer before a failure, then
+// the first directory. disjoint: no line is in two of them (shards of a job array, in their order), which spares looking.
 MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine> lines, std::span<const JournalState> states,
-                          bool partial);
+                          bool partial, bool disjoint = false);
 
 }  // namespace lockstep

@@ -50,6 +50,13 @@ void put_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
+void put_integer(std::string& out, int64_t value) {
+  char digits[24];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  check(error == std::errc{}, "an integer does not fit its buffer");
+  out.append(digits, end);
+}
+
 void put_logprob(std::string& out, float value) {
   if (!std::isfinite(value) || value < kFloor) value = kFloor;
   if (value == 0) value = 0;  // not -0
@@ -189,7 +196,8 @@ void put_text_logprobs(std::string& out, const RecordContext& context, const Com
 void put_choice(std::string& out, const RecordContext& context, const Completion& choice) {
   check(choice.reason != FinishReason::error, "a choice that ended by an error has no place in a success");
   const bool chat = context.endpoint == Endpoint::chat_completions;
-  out += concat("{\"index\":", choice.choice);
+  out += "{\"index\":";
+  put_integer(out, choice.choice);
   out += chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
   const std::string text = choice.echo ? choice.prompt_text + choice.text : choice.text;
   put_string(out, text);
@@ -200,11 +208,15 @@ void put_choice(std::string& out, const RecordContext& context, const Completion
     put_chat_logprobs(out, context, choice);
   else
     put_text_logprobs(out, context, choice, text);
-  out += concat(",\"finish_reason\":\"", name_of(choice.reason), "\"}");
+  out += ",\"finish_reason\":\"";
+  out += name_of(choice.reason);
+  out += "\"}";
 }
 
 std::string head_of(const std::string& custom_id, const std::string& hex) {
-  std::string out = concat("{\"id\":\"batch_req_", hex, "\",\"custom_id\":");
+  std::string out = "{\"id\":\"batch_req_";
+  out += hex;
+  out += "\",\"custom_id\":";
   put_string(out, custom_id);
   return out;
 }
@@ -215,16 +227,25 @@ std::string success_record(const RecordContext& context, const std::vector<Compl
   const bool chat = context.endpoint == Endpoint::chat_completions;
   const std::string hex = digest128(context.custom_id).hex();
   std::string out = head_of(context.custom_id, hex);
-  out += concat(",\"response\":{\"status_code\":200,\"request_id\":\"req_", hex, "\",\"body\":{\"id\":\"",
-                chat ? "chatcmpl-" : "cmpl-", hex, "\",\"object\":\"", chat ? "chat.completion" : "text_completion",
-                "\",\"created\":0,\"model\":");
+  out += ",\"response\":{\"status_code\":200,\"request_id\":\"req_";
+  out += hex;
+  out += chat ? "\",\"body\":{\"id\":\"chatcmpl-" : "\",\"body\":{\"id\":\"cmpl-";
+  out += hex;
+  out += "\",\"object\":\"";
+  out += chat ? "chat.completion" : "text_completion";
+  out += "\",\"created\":0,\"model\":";
   put_string(out, context.model);
   out += ",\"choices\":";
   put_list(out, choices, [&](const Completion& choice) { put_choice(out, context, choice); });
   int64_t n_generated = 0;
   for (const Completion& choice : choices) n_generated += static_cast<int64_t>(choice.tokens.size());
-  out += concat(",\"usage\":{\"prompt_tokens\":", context.n_prompt_tokens, ",\"completion_tokens\":", n_generated,
-                ",\"total_tokens\":", context.n_prompt_tokens + n_generated, "}}},\"error\":null}");
+  out += ",\"usage\":{\"prompt_tokens\":";
+  put_integer(out, context.n_prompt_tokens);
+  out += ",\"completion_tokens\":";
+  put_integer(out, n_generated);
+  out += ",\"total_tokens\":";
+  put_integer(out, context.n_prompt_tokens + n_generated);
+  out += "}}},\"error\":null}";
   return out;
 }
 

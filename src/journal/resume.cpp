@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unordered_set>
 
 #include "base/error.h"
 
@@ -22,16 +21,17 @@ std::string custom_id_of(const JournalState& state, const DoneRecord& done) {
 
 // "3 removed: 'a', 'b', 'c'", in the order the records have in the journal.
 std::string list_removed(const JournalState& state, std::span<const InputLine> lines) {
-  std::unordered_set<Digest, DigestHash> present;
+  std::vector<Digest> present;
   present.reserve(lines.size());
-  for (const InputLine& line : lines) present.insert(line.id);
+  for (const InputLine& line : lines) present.push_back(line.id);
+  std::ranges::sort(present);
   std::vector<DoneRecord> removed;  // the first few
   int64_t n_removed = 0;
   const auto earlier = [](const DoneRecord& a, const DoneRecord& b) {
     return std::pair(a.shard, a.offset) < std::pair(b.shard, b.offset);
   };
   for (const auto& [id, done] : state.done) {
-    if (present.contains(id)) continue;
+    if (std::ranges::binary_search(present, id)) continue;
     ++n_removed;
     removed.insert(std::ranges::upper_bound(removed, done, earlier), done);
     if (removed.size() > kMostNamed) removed.pop_back();

@@ -32,6 +32,10 @@ bool parse_hex(std::string_view digits, T& value) {
   return true;
 }
 
+void append_hex(std::string& to, uint64_t value, int n_digits) {
+  for (int i = n_digits - 1; i >= 0; --i) to += "0123456789abcdef"[value >> (4 * i) & 15];
+}
+
 // Decimal without sign or leading zeros, at most 18 digits, from the front of `text`; what it was is removed.
 bool take_decimal(std::string_view& text, int64_t& value, bool leading_zeros) {
   size_t n = 0;
@@ -152,14 +156,16 @@ void append_line(std::string& to, const JournalEntry& entry, int64_t epoch) {
   check(!entry.record.empty() && entry.record.size() <= kMaxRecordBytes, "a record of ", entry.record.size(), " bytes");
   check(entry.record.find('\n') == std::string::npos, "a record with a line feed in it");
   const size_t begin = to.size();
-  char head[kMaxHeaderBytes + 1];
-  const int n =
-      std::snprintf(head, sizeof head, "00000000 %c %s %016llx %lld ", entry.failed ? 'e' : 'o', entry.id.hex().c_str(),
-                    static_cast<unsigned long long>(entry.content), static_cast<long long>(epoch));
-  to.append(head, static_cast<size_t>(n));
-  to.append(entry.record);
-  char crc[9];
-  std::snprintf(crc, sizeof crc, "%08x", crc32c(std::string_view(to).substr(begin + kCrcBytes)));
+  to += entry.failed ? "00000000 e " : "00000000 o ";
+  to += entry.id.hex();
+  to += ' ';
+  append_hex(to, entry.content, 16);
+  to += ' ';
+  to += std::to_string(epoch);
+  to += ' ';
+  to += entry.record;
+  std::string crc;
+  append_hex(crc, crc32c(std::string_view(to).substr(begin + kCrcBytes)), 8);
   to.replace(begin, 8, crc);
   to.push_back('\n');
 }

@@ -127,6 +127,22 @@ TEST_F(InputFileTest, LimitTakesTheFirstRequests) {
   EXPECT_EQ(texts(input), (Texts{"2 " + kA, "4 " + twice}));  // what lies behind is not read
 }
 
+TEST_F(InputFileTest, AShardIsEveryNthRequest) {
+  const std::string bytes =
+      "{\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n\n\n{\"prompt\":\"d\"}\n{\"prompt\":\"e\"}\n";
+  const auto shard = [&](int64_t i, int64_t n) {
+    InputFile input = opened(bytes);
+    input.keep_shard(i, n);
+    return texts(input);
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(shard(1, 3), (Texts{R"(1 {"prompt":"a"})", R"(7 {"prompt":"d"})"}));  // with the lines' own numbers
+  EXPECT_EQ(shard(2, 3), (Texts{R"(3 {"prompt":"b"})", R"(8 {"prompt":"e"})"}));
+  EXPECT_EQ(shard(0, 3), (Texts{R"(4 {"prompt":"c"})"}));
+  EXPECT_EQ(shard(0, 1).size(), 5u);
+  EXPECT_EQ(shard(0, 7).size(), 0u);
+}
+
 TEST_F(InputFileTest, DuplicatesAreRefusedWithBothLines) {
   const auto line = [](const std::string& id) { return R"({"custom_id":")" + id + R"(","prompt":"x"})" + "\n"; };
   EXPECT_EQ(refusal(line("a") + line("dup") + "\n" + line("b") + line("dup"), ExitCode::usage),

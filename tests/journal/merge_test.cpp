@@ -149,6 +149,25 @@ TEST_F(MergeTest, SeveralDirectoriesIntoOne) {
   EXPECT_EQ(completions(), expected_completions(8));
 }
 
+TEST_F(MergeTest, ShardsThatShareNoLine) {
+  std::vector<JournalState> states;
+  for (int shard = 0; shard < 3; ++shard) {
+    const std::string dir = scratch / concat("shard", shard);
+    prepare_output(dir);
+    std::vector<int> lines;
+    for (int i = shard; i < 20; i += 3)
+      if (i != 8) lines.push_back(i);
+    write(dir, 0, lines);
+    states.push_back(recover_journal(dir));
+  }
+  EXPECT_THAT(message_of([&] { merge_outputs(out, lines_up_to(20), states, false, true); }), HasSubstr("line 9 has no record"));
+  EXPECT_EQ(merge_outputs(out, lines_up_to(20), states, true, true).n_missing, 1);
+  write(scratch / "shard2", 1, {8});
+  states[2] = recover_journal(scratch / "shard2");
+  merge_outputs(out, lines_up_to(20), states, false, true);
+  EXPECT_EQ(completions(), expected_completions(20));
+}
+
 TEST_F(MergeTest, AWholeFakeJob) {
   run_fake_job(out, {.n_lines = 60, .n_writers = 3, .seed = 5});
   EXPECT_EQ(completions(), expected_completions(60));
