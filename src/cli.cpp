@@ -25,7 +25,6 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"--device", "cuda", [](const RunOptions& o) { return o.device == "cuda"; }},
     {"--load-format", "dummy", [](const RunOptions& o) { return o.load_format == "dummy"; }},
-    {"--shard", "", [](const RunOptions& o) { return !o.shard.empty(); }},
     {"--preflight", "quick, standard, deep", [](const RunOptions& o) { return o.preflight != "off"; }},
     {"--walltime", "", [](const RunOptions& o) { return o.walltime_s.has_value(); }},
     {"--grace", "", [](const RunOptions& o) { return o.grace_s.has_value(); }},
@@ -122,6 +121,22 @@ CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string&
 }
 
 // ---- lockstep run ----
+// SLURM_ARRAY_TASK_ID counts from 0 or from 1, as the user said: both give each line to one shard, since 0 and N are the same.
+void take_shard(const std::string& text, RunOptions& o) {
+  constexpr int64_t kMostShards = 1000000;
+  const size_t slash = text.find('/');
+  const auto shard = number_in<int64_t>(text.substr(0, slash));
+  const auto n_shards = number_in<int64_t>(slash == std::string::npos ? "" : text.substr(slash + 1));
+  if (!shard || !n_shards) throw CLI::ValidationError("--shard", concat(text, " is not I/N; write 1/3, 2/3, 3/3"));
+  if (*n_shards < 1 || *n_shards > kMostShards)
+    throw CLI::ValidationError("--shard", concat(text, ": N is not a whole number from 1 to ", kMostShards));
+  if (*shard < 0 || *shard > *n_shards)
+    throw CLI::ValidationError("--shard", concat(text, ": I is not a whole number from 1 to ", *n_shards, " or from 0 to ",
+                                                 *n_shards - 1, "; is the job array as large as N?"));
+  o.shard = *shard % *n_shards;
+  o.n_shards = *n_shards;
+}
+
 constexpr int kInt32Max = std::numeric_limits<int32_t>::max();
 
 void add_work_options(CLI::App& app, RunOptions& o) {
@@ -132,7 +147,9 @@ void add_work_options(CLI::App& app, RunOptions& o) {
   group(add_text(app, "--output", "DIR", o.output, "made if missing; started again with the same words, a run resumes")
             ->required());
   group(add_integer(app, "--limit", o.limit, int64_t{1}, std::numeric_limits<int64_t>::max(), "first N requests only (all)"));
-  group(add_text(app, "--shard", "I/N", o.shard, "part I of N of the lines, for job arrays"));
+  group(add(app, "--shard", "I/N",
+            "every Nth line, from line I on, for job arrays; I from 1 to N or from 0 to N-1 (0 is the same shard as N)",
+            [&o](const std::string& text) { take_shard(text, o); }));
 }
 
 void add_layout_options(CLI::App& app, RunOptions& o) {
@@ -242,8 +259,11 @@ Command parse_command_line(int argc, const char* const* argv) {
   merge->add_option("DIR", command.merge.directories, "output directories of runs")
       ->required()
       ->check([](const std::string& directory) { return directory.empty() ? std::string("an empty name") : std::string(); });
-  merge->add_flag("--partial", command.merge.partial, "also where lines are missing");
-  merge->footer("Example: lockstep merge out-0 out-1 out-2");
+  add_text(*merge, "--output", "DIR", command.merge.output, "for the final files, made if missing (the first directory)");
+  merge->add_flag("--partial", command.merge.partial, "also where lines are missing, or whole shards");
+  merge->footer(
+      "All shards of an input together make the files of a run without shards, byte for byte.\n"
+      "Example: lockstep merge out-1 out-2 out-3 --output out");
 
   CLI::App* report = app.add_subcommand("report", "a page of plots from the timings of a run: DIR/report.html");
   add_text(*report, "DIR", "", command.report.directory, "output directory of a run, finished or not")->required();

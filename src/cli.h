@@ -33,9 +33,9 @@ struct RunOptions {
   std::string content_special_tokens = "text";  // text | parse
   std::string served_model_name, require_model;
 
-  int64_t limit = 0;            // first N lines; 0: all
-  std::string shard;            // "I/N"
-  std::string resume = "auto";  // auto | never
+  int64_t limit = 0;                // first N lines; 0: all
+  int64_t shard = 0, n_shards = 1;  // of those, the lines whose number has the remainder `shard` by n_shards
+  std::string resume = "auto";      // auto | never
   bool overwrite = false, retry_errors = false, takeover = false;
 
   std::string preflight = "off";  // off | quick | standard | deep
@@ -47,7 +47,8 @@ struct RunOptions {
 
 struct MergeOptions {
   std::vector<std::string> directories;
-  bool partial = false;  // also where lines are missing
+  std::string output;    // where the final files go; empty: into the first directory
+  bool partial = false;  // also where lines or shards are missing
 };
 
 struct ReportOptions {

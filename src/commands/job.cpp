@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "commands/shards.h"
 #include "journal/epoch.h"
 #include "telemetry/raw_timings.h"
 #include "version.h"
@@ -15,19 +16,22 @@ std::string text_of(const std::optional<double>& value) { return value ? concat(
 
 std::vector<ManifestField> manifest_fields(const RunOptions& options, const ModelSource& model,
                                            const std::string& kernel_class) {
-  return {{"results version", kResultsVersion},
-          {"model", model.digest},
-          {"--served-model-name", model.name},
-          {"--dtype", std::string(name_of(model.dtype))},
-          {"kernel class", kernel_class},
-          {"--max-model-len", concat(model.max_model_len)},
-          {"--seed", concat(options.seed)},
-          {"--max-tokens", options.max_tokens ? concat(*options.max_tokens) : "endpoint"},
-          {"--temperature", text_of(options.temperature)},
-          {"--top-p", text_of(options.top_p)},
-          {"--chat-template", model.defaults.chat_template ? digest128(*model.defaults.chat_template).hex() : "model"},
-          {"--content-special-tokens", options.content_special_tokens},
-          {"--require-model", options.require_model}};
+  std::vector<ManifestField> fields = {
+      {"results version", kResultsVersion},
+      {"model", model.digest},
+      {"--served-model-name", model.name},
+      {"--dtype", std::string(name_of(model.dtype))},
+      {"kernel class", kernel_class},
+      {"--max-model-len", concat(model.max_model_len)},
+      {"--seed", concat(options.seed)},
+      {"--max-tokens", options.max_tokens ? concat(*options.max_tokens) : "endpoint"},
+      {"--temperature", text_of(options.temperature)},
+      {"--top-p", text_of(options.top_p)},
+      {"--chat-template", model.defaults.chat_template ? digest128(*model.defaults.chat_template).hex() : "model"},
+      {"--content-special-tokens", options.content_special_tokens},
+      {"--require-model", options.require_model}};
+  if (options.n_shards > 1) fields.push_back({kShardField, shard_name({options.shard, options.n_shards})});
+  return fields;
 }
 
 }  // namespace
@@ -36,7 +40,12 @@ Job open_job(const RunOptions& options, const ModelSource& model, const std::str
   Job job;
   job.out_dir = options.output;
   job.input = std::make_unique<InputFile>(InputFile::open(options.input, options.limit));
-  if (job.input->lines().empty()) fail(ExitCode::unreadable, options.input, ": holds no request");
+  const size_t n_requests = job.input->lines().size();
+  if (n_requests == 0) fail(ExitCode::unreadable, options.input, ": holds no request");
+  job.input->keep_shard(options.shard, options.n_shards);
+  if (job.input->lines().empty())
+    fail(ExitCode::usage, "--shard ", shard_name({options.shard, options.n_shards}), ": no request is left for it, ",
+         options.input, " holds ", n_requests);
   job.fields = manifest_fields(options, model, kernel_class);
 
   const OutputDirectory directory = prepare_output(options.output);

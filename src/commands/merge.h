@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// Rank 0 does it alone. The final files go into the first directory. Error (usage) if the directories ran different inputs.
+// Rank 0 does it alone. The final files go into --output, or else the first directory. Shards have to be all of an input's,
+// each with all of its lines, unless --partial. Error (usage) if the directories don't fit together.
 ExitCode merge(const MpiSession& mpi, const MergeOptions& options);
 
 }  // namespace lockstep

@@ -139,9 +139,22 @@ TEST(Cli, ValuesOutOfRangeAreNamed) {
   EXPECT_THAT(refusal({"run", "--model", "", "--input", "i", "--output", "o"}), HasSubstr("--model"));
 }
 
+TEST(Cli, ShardsCountFromZeroOrFromOne) {
+  EXPECT_EQ(run_options("").n_shards, 1);
+  EXPECT_EQ(run_options("").shard, 0);
+  for (const auto& [text, shard] : {std::pair("0/3", 0), {"1/3", 1}, {"2/3", 2}, {"3/3", 0}}) {
+    EXPECT_EQ(run_options(concat("--shard ", text)).shard, shard) << text;
+    EXPECT_EQ(run_options(concat("--shard ", text)).n_shards, 3) << text;
+  }
+  for (const char* bad :
+       {"4/3", "-1/3", "1/0", "1/-3", "1", "1/", "/3", "1/3/5", "a/b", "1/1000001", "1.0/3", "99999999999999999999/3"})
+    EXPECT_THAT(refusal(concat("--shard ", bad)), AllOf(HasSubstr("--shard"), HasSubstr(bad))) << bad;
+  EXPECT_THAT(refusal("--shard 4/3"), HasSubstr("I is not a whole number from 1 to 3 or from 0 to 2"));
+}
+
 TEST(Cli, WhatThisVersionLacksIsRefused) {
-  for (const char* option : {"--device cuda", "--load-format dummy", "--shard 1/2", "--preflight quick", "--preflight deep",
-                             "--walltime 4h", "--grace 90s", "--hang-timeout 5m", "--metrics f"})
+  for (const char* option : {"--device cuda", "--load-format dummy", "--preflight quick", "--preflight deep", "--walltime 4h",
+                             "--grace 90s", "--hang-timeout 5m", "--metrics f"})
     EXPECT_THAT(refusal(option), AllOf(HasSubstr(split_words(option)[0]), HasSubstr("not available in lockstep"))) << option;
   for (const char* name : {"preflight", "plan"})
     EXPECT_THAT(refusal(std::vector<std::string>{name, "--anything"}), HasSubstr(concat("lockstep ", name, ": not available")))
@@ -183,6 +196,8 @@ TEST(Cli, Merge) {
   EXPECT_THAT(command.merge.directories, ElementsAre("a", "b"));
   EXPECT_TRUE(command.merge.partial);
   EXPECT_FALSE(parse({"merge", "a"}).merge.partial);
+  EXPECT_EQ(parse({"merge", "a"}).merge.output, "");
+  EXPECT_EQ(parse({"merge", "a", "b", "--output", "c"}).merge.output, "c");
 }
 
 TEST(Cli, HelpAndVersion) {
