@@ -1,6 +1,7 @@
 #include "text/chat_template.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/chat_messages.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_json.h"
@@ -69,7 +70,18 @@ std::vector<TextPiece> to_pieces(const MarkedText& text) {
   return pieces;
 }
 
-Fault fault(std::string message) { return {"template_error", std::move(message)}; }
+// The message goes into the line's record, and a template or a request may have made it as long as it liked, or had it quote
+// half a character.
+Fault fault(std::string message) {
+  constexpr size_t kMaxMessageBytes = 2000;
+  if (message.size() > kMaxMessageBytes) {
+    size_t end = kMaxMessageBytes;
+    while ((static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+    message.resize(end);
+    message += " \u2026";
+  }
+  return {"template_error", lossy_utf8(message)};
+}
 
 }  // namespace
 
@@ -103,8 +115,9 @@ Result<std::vector<TextPiece>> ChatTemplate::render(const ChatInput& input) cons
       if (input.continue_final_message) prompt = jinja::cut_after_final_message(prompt, chat);
       return to_pieces(prompt);
     } catch (const RenderError& error) {
-      if (error.by_template) return fault(error.message);
-      return fault(concat(error.message, " (chat template line ", interpreter.line(), ")"));
+      Fault out = fault(error.message);
+      if (!error.by_template) out.message += concat(" (chat template line ", interpreter.line(), ")");
+      return out;
     }
   } catch (const RenderError& error) {
     return fault(error.message);

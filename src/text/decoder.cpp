@@ -1,19 +1,23 @@
 #include "text/decoder.h"
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "text/byte_level.h"
 
 namespace lockstep {
 namespace {
 
+constexpr size_t kMaxPieceBytes = 1024, kMaxGrowth = 32;
 constexpr std::string_view kReplacementText = "\uFFFD";
 
-std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
+// Stops where the result is longer than `limit`.
+std::string replaced(std::string_view text, std::string_view what, std::string_view with, size_t limit = SIZE_MAX) {
   std::string out;
   size_t done = 0;
   for (size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, done)) {
     out.append(text.substr(done, at - done)).append(with);
     done = at + what.size();
+    if (out.size() > limit) return out;
   }
   return out.append(text.substr(done));
 }
@@ -46,7 +50,12 @@ Decoder::Decoder(const StringTable& tokens, DecoderOptions options) : options_(s
       continue;
     }
     std::string piece(text);
-    for (const auto& [what, with] : options_.replacements) piece = replaced(piece, what, with);
+    const size_t limit = kMaxPieceBytes + kMaxGrowth * text.size();
+    for (const auto& [what, with] : options_.replacements) {
+      piece = replaced(piece, what, with, limit);
+      if (piece.size() > limit)
+        fail(ExitCode::unreadable, "tokenizer: the decoder makes more than ", kMaxGrowth, " bytes of each of token ", id);
+    }
     if (options_.byte_fallback) bytes_[id] = byte_of_name(piece);
     if (options_.drops_first_metaspace) firsts_[id] = replaced(piece, options_.metaspace, "");
     if (!options_.metaspace.empty()) piece = replaced(piece, options_.metaspace, " ");

@@ -74,7 +74,7 @@ Value text_slice(const MarkedText& text, const Value* start, const Value* stop, 
   std::vector<size_t> starts;
   for (size_t at = 0; at < bytes.size(); at += decode_utf8(bytes, at).length) starts.push_back(at);
   starts.push_back(bytes.size());
-  budget.spend_text(starts.size() * sizeof(size_t));
+  budget.spend_text(starts.size() * sizeof(size_t) + r.count * kCharacterCost);
   MarkedText picked;
   for (size_t i = 0; i < r.count; ++i) {
     const auto at = static_cast<size_t>(r.start + static_cast<int64_t>(i) * r.step);
@@ -107,10 +107,11 @@ Value get_attribute(const Value& value, const std::string& name, Budget& budget)
   budget.spend(1);
   check_defined(value);
   if (const Object* object = value.object()) {
+    budget.spend(object->attributes.size() / 32);
+    budget.spend_text(name.size());
     for (const auto& [key, item] : object->attributes) {
       if (key == name) return item;
     }
-    budget.spend(object->attributes.size() / 32);
     return missing(value, name);
   }
   if (auto method = find_method(value, name)) return *method;
@@ -125,7 +126,7 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
   if (const Dict* d = value.dict()) {
     const Sequence* s = key.sequence();
     const bool hashable = key.dict() == nullptr && (s == nullptr || s->type != Sequence::Type::list);
-    if (const Value* item = hashable ? d->find(key) : nullptr) return *item;
+    if (const Value* item = hashable ? d->find(key, budget) : nullptr) return *item;
   }
   if (is_integral(key)) {
     int64_t index = as_integer(key);
@@ -138,6 +139,7 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
     }
   }
   if (const MarkedText* name = key.text()) {
+    budget.spend_text(name->bytes.size());  // of the undefined value's message
     if (auto method = find_method(value, name->bytes)) return *method;
     return missing(value, name->bytes);
   }

@@ -29,8 +29,10 @@ Value Interpreter::eval(const Expr& expr) {
     case Expr::Kind::item: {
       const Value object = eval(*expr.children[0]);
       const Value key = eval(*expr.children[1]);
-      if (const MarkedText* name = key.text(); name != nullptr && object.object() != nullptr)
+      if (const MarkedText* name = key.text(); name != nullptr && object.object() != nullptr) {
+        budget.spend_text(name->bytes.size());
         return attribute(object, name->bytes);
+      }
       return get_item(object, key, budget);
     }
     case Expr::Kind::slice:
@@ -123,6 +125,7 @@ Value Interpreter::eval_concat(const Expr& expr) {
     } else {
       joined.append(to_text(value));
     }
+    check_length(joined);
   }
   return text(std::move(joined));
 }
@@ -179,6 +182,7 @@ Arguments Interpreter::eval_arguments(const Expr& expr) {
     for (const auto& [key, value] : more.dict()->entries) {
       if (key.text() == nullptr) raise("keywords must be strings");
       const std::string& name = key.text()->bytes;
+      budget.spend_text(name.size());
       const auto given =
           std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& a) { return a.first == name; });
       if (given != arguments.named.end()) raise("got multiple values for keyword argument '", name, "'");

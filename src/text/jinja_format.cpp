@@ -166,7 +166,7 @@ Value printf_format(const MarkedText& format, const Value& values, Budget& budge
     spec.type = bytes[at++];
     if (!has_value) value = next_value();
     out.append(format_value(value, spec, budget));
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    check_length(out);
   }
   // Python takes whatever has items for a mapping, a list too.
   const bool takes_all = values.dict() != nullptr || values.is_undefined() ||
@@ -249,7 +249,7 @@ MarkedText format_braces(const MarkedText& format, const std::vector<Value>& pos
     }
     if (value == nullptr) raise("the format string wants '", name, "', which is not given");
     out.append(format_value(*value, spec, budget));
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    check_length(out);
     at = close + 1;
   }
   return out;

@@ -22,7 +22,7 @@ Value range_function(I& i, const Value&, Args& args) {
   const int64_t step = c == nullptr ? 1 : integer_argument(*c, "range");
   if (step == 0) raise("range() arg 3 must not be zero");
   int64_t span = 0;
-  if (__builtin_sub_overflow(stop, start, &span) || step == INT64_MIN) raise("Range too big.");
+  if (__builtin_sub_overflow(stop, start, &span) || span == INT64_MIN || step == INT64_MIN) raise("Range too big.");
   if ((span > 0) != (step > 0)) span = 0;
   const int64_t n = span == 0 ? 0 : (std::abs(span) - 1) / std::abs(step) + 1;
   if (n > kMaxRange) raise("Range too big. At most ", kMaxRange, " elements are allowed.");
@@ -71,6 +71,7 @@ Value raise_function(I& i, const Value&, Args& args) {
 Value strftime_function(I& i, const Value&, Args& args) {
   const auto [format] = bind(args, "strftime_now", {"format"}, 1);
   const MarkedText& text = text_argument(*format, "strftime_now");
+  i.budget.spend_text(2 * kPieceCost * text.bytes.size());
   return i.text(MarkedText(format_time(text.bytes, i.clock()), text.all_trusted()));
 }
 

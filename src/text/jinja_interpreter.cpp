@@ -56,6 +56,7 @@ void Interpreter::write(const Value& value) {
     out_->append(to_text(value));
   }
   if (out_->bytes.size() > kMaxTextBytes) raise("the template writes more than ", kMaxTextBytes, " bytes");
+  check_length(*out_);
 }
 
 MarkedText Interpreter::capture(const Body& body) {
@@ -177,19 +178,24 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, std::vector<
 }
 
 bool Interpreter::advance(LoopState& loop) {
-  while (loop.ready.empty() && loop.position < loop.source.size()) {
-    Value item = loop.source[loop.position++];
-    if (loop.node->condition != nullptr) {
-      const auto before = scope_;
-      scope_ = std::make_shared<Scope>(Scope{loop.outside, {}});
-      assign(*loop.node->target, item);
-      const bool passes = is_true(eval(*loop.node->condition));
-      scope_ = before;
-      if (!passes) continue;
-    }
-    loop.ready.push_back(std::move(item));
+  while (loop.ready.empty() && take_element(loop)) {
   }
   return !loop.ready.empty();
+}
+
+bool Interpreter::take_element(LoopState& loop) {
+  if (loop.position == loop.source.size()) return false;
+  Value item = loop.source[loop.position++];
+  if (loop.node->condition != nullptr) {
+    const auto before = scope_;
+    scope_ = std::make_shared<Scope>(Scope{loop.outside, {}});
+    assign(*loop.node->target, item);
+    const bool passes = is_true(eval(*loop.node->condition));
+    scope_ = before;
+    if (!passes) return true;
+  }
+  loop.ready.push_back(std::move(item));
+  return true;
 }
 
 void Interpreter::define_macro(const Statement& statement) {

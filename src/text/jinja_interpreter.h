@@ -71,7 +71,8 @@ class Interpreter {
   Flow run(const Statement& statement);
   Flow run_for(const Statement& statement);
   Flow run_loop(const Statement& statement, std::vector<Value> items, std::shared_ptr<Scope> outside, int64_t depth0);
-  bool advance(LoopState& loop);  // fills `ready`; false at the end
+  bool advance(LoopState& loop);       // fills `ready`; false at the end
+  bool take_element(LoopState& loop);  // the next of the source, which may pass; false where there is none
   Flow run_if(const Statement& statement);
   Flow run_with(const Statement& statement);
   void run_call_block(const Statement& statement);

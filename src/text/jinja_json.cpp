@@ -165,7 +165,7 @@ class Writer {
   }
 
   void write_string(std::string_view text) {
-    budget_.spend_text(text.size());
+    budget_.spend_text(kCharacterCost * text.size());
     out += '"';
     for (size_t at = 0; at < text.size();) {
       const CodePoint c = decode_utf8(text, at);

@@ -12,6 +12,8 @@ namespace lockstep::jinja {
 
 namespace {
 
+constexpr size_t kMaxNameBytes = 256;  // messages of undefined values hold them
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
@@ -172,6 +174,7 @@ class Lexer {
     if (is_name_start(c)) {
       size_t end = at_;
       while (end < source_.size() && is_name_part(source_[end])) ++end;
+      if (end - at_ > kMaxNameBytes) fail_at_line(line_, "a name of more than ", kMaxNameBytes, " bytes");
       push(Type::name, std::string(source_.substr(at_, end - at_)));
       return advance(end);
     }
@@ -240,7 +243,8 @@ class Lexer {
     const auto result = real ? std::from_chars(literal.data(), last, tokens_.back().real)
                              : std::from_chars(literal.data(), last, tokens_.back().integer, base);
     if (result.ec != std::errc() || result.ptr != last) {
-      fail_at_line(line_, "the number ", source_.substr(at_, end - at_), " is out of range or malformed");
+      fail_at_line(line_, "the number ", source_.substr(at_, std::min(end - at_, kMaxNameBytes)),
+                   " is out of range or malformed");
     }
     advance(end);
   }

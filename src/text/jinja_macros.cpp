@@ -141,12 +141,8 @@ Value Interpreter::loop_attribute(const Object& object, const std::string& name)
   if (loop == nullptr) raise("a loop is used after its end");
   const auto known_length = [&] {
     if (loop->node->condition == nullptr) return static_cast<int64_t>(loop->source.size());
-    std::deque<Value> ready;
-    while (advance(*loop)) {
-      ready.push_back(std::move(loop->ready.front()));
-      loop->ready.pop_front();
+    while (take_element(*loop)) {
     }
-    loop->ready = std::move(ready);
     return loop->index0 + 1 + static_cast<int64_t>(loop->ready.size());
   };
   if (name == "index0") return Value(loop->index0);

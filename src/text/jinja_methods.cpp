@@ -11,9 +11,9 @@ namespace lockstep::jinja {
 
 namespace {
 
-Value get_method(Interpreter&, const Value& self, Arguments& args) {
+Value get_method(Interpreter& i, const Value& self, Arguments& args) {
   const auto [key, fallback] = bind(args, "get", {"key", "default"}, 1);
-  const Value* found = self.dict()->find(*key);
+  const Value* found = self.dict()->find(*key, i.budget);
   return found != nullptr ? *found : fallback != nullptr ? *fallback : Value();
 }
 

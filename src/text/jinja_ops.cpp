@@ -201,7 +201,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     budget.spend_text(t->bytes.size());
     return find_bytes(t->bytes, item.text()->bytes) != std::string_view::npos;
   }
-  if (const Dict* d = container.dict()) return d->find(item) != nullptr;
+  if (const Dict* d = container.dict()) return d->find(item, budget) != nullptr;
   if (container.is_undefined()) return false;
   if (container.sequence() == nullptr) raise("argument of type '", type_name(container), "' is not iterable");
   const Sequence& s = *container.sequence();

@@ -84,7 +84,7 @@ void append_repr(std::string& out, const Value& value, Budget& budget, int depth
   budget.spend(1);
   if (depth > kMaxValueDepth) raise("a value too deep to print");
   if (const MarkedText* t = value.text()) {
-    budget.spend_text(t->bytes.size());
+    budget.spend_text(kCharacterCost * t->bytes.size());
     out += t->html_safe ? concat("Markup(", text_repr(t->bytes), ")") : text_repr(t->bytes);
   } else if (const Sequence* s = value.sequence()) {
     static constexpr const char* kOpen[] = {"[", "(", "", "dict_items([", "dict_keys([", "dict_values([", ""};

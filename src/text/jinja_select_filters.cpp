@@ -40,6 +40,8 @@ Value look_up(I& i, Value item, const Value& attribute) {
   for (size_t at = 0; at <= path.size();) {
     const size_t dot = std::min(path.find('.', at), path.size());
     const std::string_view part = path.substr(at, dot - at);
+    i.budget.spend(1);
+    i.budget.spend_text(part.size());
     int64_t index = 0;
     const auto number = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool is_index =
@@ -159,7 +161,7 @@ Value unique_filter(I& i, const Value& input, Args& args) {
     Dict seen;
     for (const Value& item : iterate(input, i.budget)) {
       Value key = sort_key(i, item, attribute, given_true(case_sensitive));
-      if (seen.find(key) != nullptr) continue;
+      if (seen.find(key, i.budget) != nullptr) continue;
       seen.set(std::move(key), Value(), i.budget);
       out.push_back(item);
     }
@@ -200,7 +202,7 @@ Value join_filter(I& i, const Value& input, Args& args) {
   for (const Value& item : iterate(input, i.budget)) {
     if (!std::exchange(first, false)) out.append(between);
     out.append(i.to_text(attribute == nullptr || attribute->is_none() ? item : look_up(i, item, *attribute)));
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    check_length(out);
   }
   return i.text(std::move(out));
 }

@@ -60,7 +60,7 @@ bool is_cased(uint32_t c) {
 // Maps code point by code point, each result under the mark of its origin.
 template <class Append>
 MarkedText map_text(const MarkedText& text, Budget& budget, const Append& append) {
-  budget.spend_text(text.bytes.size());
+  budget.spend_text(kCharacterCost * text.bytes.size());
   MarkedText out;
   out.html_safe = text.html_safe;
   size_t at = 0;

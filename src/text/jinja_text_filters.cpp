@@ -74,7 +74,7 @@ Value indent_filter(I& i, const Value& input, Args& args) {
     if (n > 0) out.append(newline);
     if (n == 0 ? flag(first) : flag(blank) || !line.bytes.empty()) out.append(indention);
     out.append(line);
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    check_length(out);
   }
   return i.text(std::move(out));
 }
@@ -99,6 +99,7 @@ Value truncate_filter(I& i, const Value& input, Args& args) {
   if (static_cast<int64_t>(count_code_points(text.bytes)) <= wanted + tolerance) return input;
   size_t cut = byte_offset(text.bytes, static_cast<size_t>(wanted - n_mark));
   if (!flag(kill)) {
+    i.budget.spend_text(kMirrorCost * cut);
     const size_t blank = rfind_bytes(std::string_view(text.bytes).substr(0, cut), " ");
     if (blank != std::string_view::npos) cut = blank;
   }
@@ -151,7 +152,8 @@ Value default_filter(I&, const Value& input, Args& args) {
 }
 
 // Python's float("…") of a string; nullopt where it raises ValueError.
-std::optional<double> parse_real(const MarkedText& text) {
+std::optional<double> parse_real(const MarkedText& text, Budget& budget) {
+  budget.spend_text(kCharacterCost * text.bytes.size());
   const auto [from, to] = strip_bounds(text.bytes, true, true);
   std::string digits = text.bytes.substr(from, to - from);
   std::erase(digits, '_');
@@ -162,7 +164,8 @@ std::optional<double> parse_real(const MarkedText& text) {
   return value;
 }
 
-std::optional<int64_t> parse_integer(const MarkedText& text, int64_t base) {
+std::optional<int64_t> parse_integer(const MarkedText& text, int64_t base, Budget& budget) {
+  budget.spend_text(kCharacterCost * text.bytes.size());
   const auto [from, to] = strip_bounds(text.bytes, true, true);
   std::string digits = text.bytes.substr(from, to - from);
   std::erase(digits, '_');
@@ -184,7 +187,7 @@ int64_t truncated(double value) {
   return static_cast<int64_t>(value);
 }
 
-Value int_filter(I&, const Value& input, Args& args) {
+Value int_filter(I& i, const Value& input, Args& args) {
   const auto [fallback, base] = bind(args, "int", {"default", "base"});
   check_defined(input);
   const int64_t b = base == nullptr ? 10 : integer_argument(*base, "int");
@@ -193,18 +196,19 @@ Value int_filter(I&, const Value& input, Args& args) {
   if (const double* r = input.real(); r != nullptr && std::isfinite(*r)) return Value(truncated(*r), input.trusted);
   if (input.big_integer() != nullptr) return input;
   if (const MarkedText* t = input.text()) {
-    if (const auto value = parse_integer(*t, b)) return Value(*value, t->all_trusted());
-    if (const auto value = parse_real(*t); value && std::isfinite(*value)) return Value(truncated(*value), t->all_trusted());
+    if (const auto value = parse_integer(*t, b, i.budget)) return Value(*value, t->all_trusted());
+    if (const auto value = parse_real(*t, i.budget); value && std::isfinite(*value))
+      return Value(truncated(*value), t->all_trusted());
   }
   return fallback == nullptr ? Value(int64_t{0}) : *fallback;
 }
 
-Value float_filter(I&, const Value& input, Args& args) {
+Value float_filter(I& i, const Value& input, Args& args) {
   const auto [fallback] = bind(args, "float", {"default"});
   check_defined(input);
   if (is_number(input)) return Value(as_real(input), input.trusted);
   if (const MarkedText* t = input.text()) {
-    if (const auto value = parse_real(*t)) return Value(*value, t->all_trusted());
+    if (const auto value = parse_real(*t, i.budget)) return Value(*value, t->all_trusted());
   }
   return fallback == nullptr ? Value(0.0) : *fallback;
 }

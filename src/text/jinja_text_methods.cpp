@@ -83,6 +83,7 @@ Value find_method(I& i, const Value& self, Args& args) {
   const auto [part, offset] = part_of(i, self, start, end);
   const std::string& wanted = text_argument(*needle, "find").bytes;
   size_t at = std::string_view::npos;
+  if (from_right) i.budget.spend_text(kMirrorCost * part.size());
   if (offset != std::string_view::npos) at = from_right ? rfind_bytes(part, wanted) : find_bytes(part, wanted);
   if (at == std::string_view::npos) {
     if (must_exist) raise("substring not found");
@@ -100,6 +101,7 @@ Value count_method(I& i, const Value& self, Args& args) {
   int64_t n = 0;
   for (size_t at = find_bytes(part, wanted); at != std::string_view::npos; at = find_bytes(part, wanted, at + wanted.size()))
     ++n;
+  i.budget.spend_text(kPieceCost * static_cast<size_t>(n));
   return Value(n);
 }
 
@@ -109,6 +111,7 @@ Value affix_method(I& i, const Value& self, Args& args) {
   const std::string_view part = part_of(i, self, start, end).first;
   const auto matches = [&](const Value& value) {
     const std::string& wanted = text_argument(value, at_end ? "endswith" : "startswith").bytes;
+    i.budget.spend_text(wanted.size());
     return at_end ? part.ends_with(wanted) : part.starts_with(wanted);
   };
   const Sequence* several = affix->sequence();
@@ -122,6 +125,7 @@ Value remove_affix_method(I& i, const Value& self, Args& args) {
   const auto [affix] = bind(args, "removeprefix", {"prefix"}, 1);
   const std::string& wanted = text_argument(*affix, "removeprefix").bytes;
   const std::string& bytes = me(self).bytes;
+  i.budget.spend_text(wanted.size());
   if (wanted.empty() || !(at_end ? bytes.ends_with(wanted) : bytes.starts_with(wanted))) return self;
   return i.text(at_end ? me(self).slice(0, bytes.size() - wanted.size()) : me(self).slice(wanted.size(), bytes.size()));
 }
@@ -132,7 +136,7 @@ Value partition_method(I& i, const Value& self, Args& args) {
   const MarkedText& wanted = text_argument(*sep, "partition");
   if (wanted.bytes.empty()) raise("empty separator");
   const MarkedText& text = me(self);
-  i.budget.spend_text(text.bytes.size());
+  i.budget.spend_text((from_right ? kMirrorCost : 1) * text.bytes.size());
   const size_t at = from_right ? rfind_bytes(text.bytes, wanted.bytes) : find_bytes(text.bytes, wanted.bytes);
   std::vector<Value> parts;
   if (at == std::string_view::npos) {
@@ -154,7 +158,7 @@ Value join_method(I& i, const Value& self, Args& args) {
     if (item.text() == nullptr) raise("sequence item ", n, ": expected str instance, ", type_name(item), " found");
     if (!std::exchange(first, false)) out.append(me(self));
     out.append(*item.text());
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    check_length(out);
     ++n;
   }
   return i.text(std::move(out));
@@ -171,10 +175,11 @@ Value pad_method(I& i, const Value& self, Args& args) {
 Value zfill_method(I& i, const Value& self, Args& args) {
   const auto [width] = bind(args, "zfill", {"width"}, 1);
   const MarkedText& text = me(self);
+  const int64_t wanted = std::max<int64_t>(integer_argument(*width, "zfill"), 0);
   const size_t sign = !text.bytes.empty() && (text.bytes[0] == '-' || text.bytes[0] == '+') ? 1 : 0;
   MarkedText out = text.slice(0, sign);
-  out.append(pad(text.slice(sign, text.bytes.size()), integer_argument(*width, "zfill") - static_cast<int64_t>(sign), true,
-                 false, MarkedText("0", true), i.budget));
+  out.append(pad(text.slice(sign, text.bytes.size()), wanted - static_cast<int64_t>(sign), true, false, MarkedText("0", true),
+                 i.budget));
   return i.text(std::move(out));
 }
 
@@ -187,7 +192,7 @@ enum class Class { alpha, digit, alnum, space, upper, lower, ascii };
 template <Class which>
 Value class_method(I& i, const Value& self, Args&) {
   const std::string_view bytes = me(self).bytes;
-  i.budget.spend_text(bytes.size());
+  i.budget.spend_text(kCharacterCost * bytes.size());
   bool cased = false, all = true;
   for (size_t at = 0; at < bytes.size();) {
     const CodePoint c = decode_utf8(bytes, at);

@@ -67,6 +67,7 @@ std::vector<Value> split(const MarkedText& text, std::optional<std::string_view>
     add(at, bytes.size());
     return parts;
   }
+  budget.spend_text(kCharacterCost * bytes.size());
   while ((at = skip_spaces(bytes, at, true)) < bytes.size()) {
     if (!may_split()) {
       add(at, bytes.size());
@@ -93,7 +94,7 @@ std::vector<Value> split_from_right(const MarkedText& text, std::optional<std::s
   size_t end = bytes.size();
   if (separator) {
     while (parts.size() < static_cast<size_t>(n_splits)) {
-      budget.spend_text(end);
+      budget.spend_text(kMirrorCost * end);
       const size_t hit = rfind_bytes(bytes.substr(0, end), *separator);
       if (hit == std::string_view::npos) break;
       add(hit + separator->size(), end);
@@ -101,6 +102,7 @@ std::vector<Value> split_from_right(const MarkedText& text, std::optional<std::s
     }
     add(0, end);
   } else {
+    budget.spend_text(kCharacterCost * bytes.size());
     while ((end = skip_spaces_left(bytes, end, true)) > 0) {
       if (parts.size() >= static_cast<size_t>(n_splits)) {
         add(0, end);
@@ -116,7 +118,7 @@ std::vector<Value> split_from_right(const MarkedText& text, std::optional<std::s
 }
 
 std::vector<Value> split_lines(const MarkedText& text, bool keep_ends, Budget& budget) {
-  budget.spend_text(text.bytes.size());
+  budget.spend_text(kCharacterCost * text.bytes.size());
   const std::string_view bytes = text.bytes;
   std::vector<Value> lines;
   size_t start = 0;
@@ -152,8 +154,8 @@ MarkedText replace(const MarkedText& text, std::string_view old_text, const Mark
     if (hit == std::string_view::npos) break;
     out.append(text, at, hit);
     out.append(new_text);
-    budget.spend_text(16 + new_text.bytes.size() + new_text.runs.size() * sizeof(MarkedText::Run));
-    if (out.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+    budget.spend_text(kPieceCost + new_text.bytes.size() + new_text.runs.size() * sizeof(MarkedText::Run));
+    check_length(out);
     at = hit + old_text.size();
   }
   out.append(text, at, bytes.size());
@@ -164,11 +166,12 @@ MarkedText strip(const MarkedText& text, bool left, bool right, const MarkedText
   budget.spend_text(text.bytes.size() + (characters == nullptr ? 0 : 8 * characters->bytes.size()));
   const auto [from, to] =
       characters == nullptr ? strip_bounds(text.bytes, left, right) : strip_bounds(text.bytes, left, right, characters->bytes);
+  budget.spend_text(kCharacterCost * (text.bytes.size() - (to - from)));
   return text.slice(from, to);
 }
 
 MarkedText escape_html(const MarkedText& text, Budget& budget) {
-  budget.spend_text(text.bytes.size());
+  budget.spend_text(kCharacterCost * text.bytes.size());
   MarkedText out;
   out.html_safe = true;
   size_t at = 0;
@@ -195,7 +198,7 @@ MarkedText pad(const MarkedText& text, int64_t width, bool left, bool right, con
   const int64_t missing = width - n;
   int64_t before = left ? missing : 0;
   if (left && right) before = missing / 2 + (missing & width & 1);  // as str.center rounds
-  budget.spend_text(static_cast<size_t>(missing) * fill.bytes.size());
+  budget.spend_text(kCharacterCost * static_cast<size_t>(missing) + static_cast<size_t>(missing) * fill.bytes.size());
   MarkedText out;
   for (int64_t i = 0; i < before; ++i) out.append(fill);
   out.append(text);

@@ -15,6 +15,7 @@ namespace {
 int depth_of(const Value& value) {
   if (const Sequence* s = value.sequence()) return s->depth;
   if (const Dict* d = value.dict()) return d->depth;
+  if (const Callable* c = value.callable(); c != nullptr && c->self) return depth_of(*c->self);  // a method holds its object
   return 0;
 }
 
@@ -24,19 +25,14 @@ int deeper(int depth, const Value& child) {
   return depth;
 }
 
-// Keys of a dict compare as Python's: numbers by value, tuples by elements.
-bool same_key(const Value& a, const Value& b) {
-  Budget unlimited;
-  return equal(a, b, unlimited);
-}
-
-void check_hashable(const Value& key) {
+void check_hashable(const Value& key, Budget& budget) {
+  budget.spend(1);
   const Sequence* s = key.sequence();
   if (key.dict() != nullptr || (s != nullptr && s->type == Sequence::Type::list)) {
     raise("unhashable type: '", type_name(key), "'");
   }
   if (s != nullptr && s->type == Sequence::Type::tuple) {
-    for (const Value& item : s->items) check_hashable(item);
+    for (const Value& item : s->items) check_hashable(item, budget);
   }
 }
 
@@ -47,27 +43,29 @@ const Value* Dict::find(std::string_view key) const {
   return it == text_keys_.end() ? nullptr : &entries[it->second].second;
 }
 
-std::optional<uint32_t> Dict::index_of(const Value& key) const {
+// Keys compare as Python's: numbers by value, tuples by elements.
+std::optional<uint32_t> Dict::index_of(const Value& key, Budget& budget) const {
   if (const MarkedText* t = key.text()) {
+    budget.spend_text(t->bytes.size());
     const auto it = text_keys_.find(t->bytes);
     return it == text_keys_.end() ? std::nullopt : std::optional(it->second);
   }
-  check_hashable(key);
+  check_hashable(key, budget);
   for (const uint32_t i : other_keys_) {
-    if (same_key(entries[i].first, key)) return i;
+    if (equal(entries[i].first, key, budget)) return i;
   }
   return std::nullopt;
 }
 
-const Value* Dict::find(const Value& key) const {
-  const auto index = index_of(key);
+const Value* Dict::find(const Value& key, Budget& budget) const {
+  const auto index = index_of(key, budget);
   return index ? &entries[*index].second : nullptr;
 }
 
 void Dict::set(Value key, Value value, Budget& budget) {
-  budget.spend(1 + (key.text() == nullptr ? other_keys_.size() : 0));
+  budget.spend(1);
   depth = deeper(deeper(depth, value), key);
-  if (const auto old = index_of(key)) {
+  if (const auto old = index_of(key, budget)) {
     entries[*old].second = std::move(value);
     return;
   }
@@ -84,8 +82,13 @@ Value make_text(std::string_view text, bool trusted) { return Value(MarkedText(t
 
 Value make_text(MarkedText text, Budget& budget) {
   budget.spend_text(text.bytes.size() + text.runs.size() * sizeof(MarkedText::Run));
-  if (text.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+  check_length(text);
   return Value(std::move(text));
+}
+
+void check_length(const MarkedText& text) {
+  if (text.bytes.size() > kMaxTextBytes) raise("a string grows over ", kMaxTextBytes, " bytes");
+  if (text.runs.size() > kMaxTextRuns) raise("a string mixes the template and the request more than ", kMaxTextRuns, " times");
 }
 
 Value make_undefined(std::string message) {
@@ -157,7 +160,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     const Dict* o = b.dict();
     if (d->entries.size() != o->entries.size()) return false;
     return std::all_of(d->entries.begin(), d->entries.end(), [&](const auto& entry) {
-      const Value* other = o->find(entry.first);
+      const Value* other = o->find(entry.first, budget);
       return other != nullptr && equal(entry.second, *other, budget);
     });
   }

@@ -31,10 +31,10 @@ template <class... Parts>
 }
 
 // What a rendering may use. Fuel is one unit a node evaluated and an element made; text bytes count what string operations
-// read and write, marks included. Both run out in well under a second.
+// read and write, marks included, and more where they are slow. Both run out well within a second.
 struct Budget {
   int64_t fuel = 1'000'000;
-  int64_t text_bytes = int64_t{512} << 20;
+  int64_t text_bytes = int64_t{256} << 20;
 
   void spend(size_t units) {
     fuel -= static_cast<int64_t>(units);
@@ -48,6 +48,10 @@ struct Budget {
 };
 
 inline constexpr size_t kMaxTextBytes = size_t{16} << 20;  // of one string, and of the prompt
+inline constexpr size_t kMaxTextRuns = size_t{1} << 20;    // stretches of equal trust in one string
+inline constexpr size_t kCharacterCost = 8;                // text bytes: a character decoded and looked at
+inline constexpr size_t kMirrorCost = 4;                   // a byte searched from the right
+inline constexpr size_t kPieceCost = 64;                   // a piece of text found or written
 inline constexpr int kMaxValueDepth = 100;                 // lists in lists; so plain recursion over a value is safe
 
 struct Sequence;
@@ -121,12 +125,12 @@ struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in order of first insertion
   int depth = 1;
 
-  const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
+  const Value* find(const Value& key, Budget& budget) const;
+  const Value* find(std::string_view key) const;     // a short key: nothing is spent
   void set(Value key, Value value, Budget& budget);  // only while it is being made
 
  private:
-  std::optional<uint32_t> index_of(const Value& key) const;
+  std::optional<uint32_t> index_of(const Value& key, Budget& budget) const;
   std::map<std::string_view, uint32_t> text_keys_;  // text key → entry (a map: no key set makes it slow)
   std::vector<uint32_t> other_keys_;                // entries whose key is no text
 };
@@ -152,6 +156,8 @@ Value make_sequence(std::vector<Value> items, Budget& budget, Sequence::Type typ
 inline Value make_list(std::vector<Value> items, Budget& budget) { return make_sequence(std::move(items), budget); }
 // Spends what a string of this size costs, and refuses one that is too long.
 Value make_text(MarkedText text, Budget& budget);
+// Refuses what is too long already, while it is being built.
+void check_length(const MarkedText& text);
 
 bool is_number(const Value& value);      // bool, int or float
 bool is_integral(const Value& value);    // bool or int

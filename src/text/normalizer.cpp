@@ -15,6 +15,8 @@ namespace {
 
 using Kind = NormalizeStep::Kind;
 
+constexpr size_t kMaxGrowth = 32, kMaxExtraBytes = 4096;  // U+FDFA grows 13-fold on its way through NFKC and U+2581
+
 constexpr std::pair<uint32_t, uint32_t> kNormalRanges[] = {
 #include "text/normal_form_ranges.inc"
 };
@@ -125,7 +127,12 @@ void normalize(Kind kind, NormalText& text) {
   text = std::move(out);
 }
 
-void replace(const NormalizeStep& step, NormalText& text) {
+void check_growth(size_t n_bytes, size_t limit) {
+  if (n_bytes > limit)
+    fail(ExitCode::unreadable, "tokenizer: the normalizer makes more than ", kMaxGrowth, " bytes of each of a text");
+}
+
+void replace(const NormalizeStep& step, size_t limit, NormalText& text) {
   NormalText out;
   size_t done = 0;
   const auto copy_to = [&](size_t end) {
@@ -138,6 +145,7 @@ void replace(const NormalizeStep& step, NormalText& text) {
     if (!text.trusted.empty())
       out.trusted.resize(out.text.size(), all_trusted(std::string_view(text.trusted).substr(at, step.text.size())));
     done = at + step.text.size();
+    check_growth(out.text.size(), limit);
   }
   copy_to(text.text.size());
   text = std::move(out);
@@ -155,15 +163,17 @@ void strip(const NormalizeStep& step, NormalText& text) {
 }  // namespace
 
 void Normalizer::apply(NormalText& text) const {
+  const size_t limit = kMaxExtraBytes + kMaxGrowth * text.text.size();
   for (const NormalizeStep& step : steps_) {
     if (text.text.empty()) return;
+    check_growth(text.text.size(), limit);
     switch (step.kind) {
       case Kind::prepend:
         if (!text.trusted.empty()) text.trusted.insert(0, step.text.size(), text.trusted[0]);
         text.text.insert(0, step.text);
         break;
       case Kind::replace:
-        replace(step, text);
+        replace(step, limit, text);
         break;
       case Kind::strip:
         strip(step, text);

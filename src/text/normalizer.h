@@ -28,7 +28,7 @@ class Normalizer {
   explicit Normalizer(std::vector<NormalizeStep> steps) : steps_(std::move(steps)) {}
 
   bool empty() const { return steps_.empty(); }
-  void apply(NormalText& text) const;  // valid UTF-8, linear
+  void apply(NormalText& text) const;  // valid UTF-8, linear; throws Error (unreadable) where it grows absurdly
   std::string apply(std::string_view text) const;
 
  private:

@@ -25,7 +25,9 @@ class Matcher {
  public:
   Matcher(std::string_view text, const std::vector<PatternInstruction>& program, const std::vector<CodePointSet>& sets,
           int32_t n_slots, PatternBudget& budget, const std::string& source)
-      : text_(text), program_(program), sets_(sets), slots_(n_slots), budget_(budget), source_(source) {}
+      : text_(text), program_(program), sets_(sets), slots_(n_slots), budget_(budget), source_(source) {
+    spend(static_cast<uint64_t>(n_slots) / 8);  // there may be a thousand for each word
+  }
 
   // Runs from instruction `at` to its `accept`. Recursion is as deep as look-around is nested in the pattern.
   bool run(int32_t at, size_t position, size_t& end) {

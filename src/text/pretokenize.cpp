@@ -16,12 +16,11 @@ Pretokenizer::Pretokenizer(std::vector<PretokenizeStep> steps) : steps_(std::mov
 
 // Words hold raw bytes after a byte-level step as well as before it: only further steps need its characters, so that they
 // are written out there and taken back at the end.
-void Pretokenizer::split(std::string text, bool at_start, Words& words) const {
+void Pretokenizer::split(std::string text, bool at_start, PatternBudget& budget, Words& words) const {
   words.text = std::move(text);
   words.spans.clear();
   if (words.text.empty()) return;
   words.spans.push_back({0, words.text.size()});
-  PatternBudget budget(words.text.size());
   static const PretokenizeStep kGpt2{.kind = Kind::pattern, .known = &known_pattern("gpt2")};
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PretokenizeStep& step = steps_[i];

@@ -1,6 +1,6 @@
 // Pre-tokenization: a stretch of normalised text to words, which byte-pair encoding then treats one by one. A chain of
 // the steps that tokenizer files name; works on UTF-8 text, and byte-level steps turn that into bytes (text/byte_level.h).
-//   Pretokenizer p({gpt2_byte_level}); Words w = p.split(" a b", true);   w.spans: [0, 2) [2, 4)
+//   Pretokenizer p({gpt2_byte_level}); p.split(" a b", true, budget, w);   w.spans: [0, 2) [2, 4)
 #pragma once
 
 #include <cstddef>
@@ -52,8 +52,9 @@ class Pretokenizer {
   Pretokenizer() = default;
   explicit Pretokenizer(std::vector<PretokenizeStep> steps);  // throws Error (unreadable) on a chain that isn't supported
 
-  // `at_start`: the text begins where the whole input does. Throws Error (unreadable) where a pattern goes over its budget.
-  void split(std::string text, bool at_start, Words& words) const;
+  // `at_start`: the text begins where the whole input does. Throws Error (unreadable) where a pattern goes over the budget,
+  // which is that of the whole input.
+  void split(std::string text, bool at_start, PatternBudget& budget, Words& words) const;
 
   bool is_byte_level() const { return is_byte_level_; }  // has a byte_level step
 

@@ -18,7 +18,7 @@ std::string valid_utf8(std::string_view text) {
 class Encoder {
  public:
   Encoder(const TokenizerParts& parts, std::string_view text, std::span<const Span> untrusted)
-      : parts_(parts), text_(text), untrusted_(untrusted) {}
+      : parts_(parts), text_(text), untrusted_(untrusted), budget_(text.size()) {}
 
   std::vector<TokenId> encode() {
     std::vector<Segment> segments;
@@ -53,7 +53,7 @@ class Encoder {
   }
 
   void encode_words(std::string text, bool at_start) {
-    parts_.pretokenizer.split(std::move(text), at_start, words_);
+    parts_.pretokenizer.split(std::move(text), at_start, budget_, words_);
     for (const Span word : words_.spans)
       parts_.bpe.encode(std::string_view(words_.text).substr(word.begin, word.end - word.begin), ids_, scratch_);
   }
@@ -82,6 +82,7 @@ class Encoder {
   const TokenizerParts& parts_;
   std::string_view text_;
   std::span<const Span> untrusted_;
+  PatternBudget budget_;
   std::vector<TokenId> ids_;
   Words words_;
   BpeScratch scratch_;

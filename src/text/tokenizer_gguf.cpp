@@ -126,8 +126,10 @@ class Reader {
       const int32_t type = type_of(id);
       const bool special = type == kControl || type == kUnknown;
       model_.in_model[id] = true;
-      if ((special || type == kUserDefined) && !vocab_.tokens[id].empty())
-        added.push_back({.id = id, .content = vocab_.tokens[id], .special = special});
+      const bool is_added = (special || type == kUserDefined) && !vocab_.tokens[id].empty();
+      if (is_added && find_invalid_utf8(vocab_.tokens[id]) != std::string_view::npos)  // it would be found inside characters
+        fail(ExitCode::unreadable, "GGUF: token ", id, ", which is looked for in texts, is no UTF-8");
+      if (is_added) added.push_back({.id = id, .content = vocab_.tokens[id], .special = special});
     }
     if (!is_bpe && vocab_.add_space_prefix.value_or(true))
       steps_.push_back({.kind = NormalizeStep::Kind::prepend, .text = "\u2581"});

@@ -16,7 +16,36 @@ using nlohmann::json;
   fail(ExitCode::unreadable, "tokenizer.json: ", what, " isn't supported");
 }
 
+constexpr int kMaxJsonDepth = 64;         // copies and prints of a value are recursive
+constexpr int64_t kMaxIdsPerToken = 16;   // of a vocabulary with holes: memory goes with the ids
+constexpr size_t kMaxTokensAround = 256;  // a text
+
+// A value for a message.
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= 200 ? text : text.substr(0, 200) + " ...";
+}
+
+void check_depth(std::string_view text, const char* name) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (c == '\\') ++at;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) fail(ExitCode::unreadable, name, ": nested deeper than ", kMaxJsonDepth, " at byte ", at);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 json parse_json(std::string_view text, const char* name) {
+  check_depth(text, name);
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
@@ -38,18 +67,18 @@ bool flag(const json& object, const char* name) {
 
 TokenId id_of(const json& value, std::string_view token) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= kTokenIdLimit)
-    fail(ExitCode::unreadable, "tokenizer.json: token '", token, "' has the id ", value.dump());
+    fail(ExitCode::unreadable, "tokenizer.json: token '", token, "' has the id ", shown(value));
   return value.get<TokenId>();
 }
 
 void check_model(const json& model) {
   const json& type = member(model, "type");
-  if (!type.is_null() && type != "BPE") unsupported(concat("model ", type.dump()));
+  if (!type.is_null() && type != "BPE") unsupported(concat("model ", shown(type)));
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const json& value = member(model, affix); !value.is_null() && value != "")
-      unsupported(concat("model.", affix, " ", value.dump()));
+      unsupported(concat("model.", affix, " ", shown(value)));
   if (const json& dropout = member(model, "dropout"); !dropout.is_null() && dropout != 0)
-    unsupported(concat("model.dropout ", dropout.dump(), ", which makes ids random,"));
+    unsupported(concat("model.dropout ", shown(dropout), ", which makes ids random,"));
   if (!member(model, "vocab").is_object() || !member(model, "merges").is_array())
     fail(ExitCode::unreadable, "tokenizer.json: model.vocab or model.merges is missing");
 }
@@ -108,7 +137,7 @@ std::vector<BpeMerge> parse_merges(const json& merges, const StringTable& tokens
       left = merge[0].get_ref<const std::string&>(), right = merge[1].get_ref<const std::string&>();
     }
     if (left.empty() || right.empty())
-      fail(ExitCode::unreadable, "tokenizer.json: merge ", out.size(), " isn't a pair: ", merge.dump());
+      fail(ExitCode::unreadable, "tokenizer.json: merge ", out.size(), " isn't a pair: ", shown(merge));
     joined.assign(left).append(right);
     out.push_back({find(left), find(right), find(joined), static_cast<int32_t>(out.size())});
   }
@@ -118,8 +147,14 @@ std::vector<BpeMerge> parse_merges(const json& merges, const StringTable& tokens
 std::vector<TokenId> template_ids(const json& processor, const json& name) {
   std::vector<TokenId> ids;
   const std::string token = name;
-  for (const json& id : processor.at("special_tokens").at(token).at("ids")) ids.push_back(id_of(id, token));
+  for (const json& id : processor.at("special_tokens").at(token).at("ids"))
+    if (ids.size() <= kMaxTokensAround) ids.push_back(id_of(id, token));
   return ids;
+}
+
+void check_around(const std::vector<TokenId>& before, const std::vector<TokenId>& after) {
+  if (before.size() + after.size() > kMaxTokensAround)
+    fail(ExitCode::unreadable, "tokenizer.json: post_processor adds more than ", kMaxTokensAround, " tokens");
 }
 
 // What a post_processor puts around a single sequence; the later of a Sequence goes around the earlier.
@@ -142,6 +177,7 @@ void parse_post_processor(const json& processor, int depth, TokenizerParts& part
       const auto ids = template_ids(processor, piece.at("SpecialToken").at("id"));
       auto& side = n_sequences == 0 ? before : after;
       side.insert(side.end(), ids.begin(), ids.end());
+      check_around(before, after);
     }
     if (n_sequences != 1) unsupported("a post_processor template without the text, or with it twice,");
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
@@ -156,6 +192,7 @@ void parse_post_processor(const json& processor, int depth, TokenizerParts& part
         fail(ExitCode::unreadable, "tokenizer.json: post_processor adds token ", id, ", which does not exist");
   parts.prefix.insert(parts.prefix.begin(), before.begin(), before.end());
   parts.suffix.insert(parts.suffix.end(), after.begin(), after.end());
+  check_around(parts.prefix, parts.suffix);
 }
 
 // A token of tokenizer_config.json: its text, or an object with it.
@@ -188,8 +225,12 @@ std::shared_ptr<TokenizerParts> parse_tokenizer(const json& file) {
   check_model(model);
   const json& vocab = model["vocab"];
   ModelTokens parsed;
+  const int64_t id_limit = 1024 + kMaxIdsPerToken * static_cast<int64_t>(vocab.size());
   for (const auto& [token, value] : vocab.items()) {
     const TokenId id = id_of(value, token);
+    if (id >= id_limit)
+      fail(ExitCode::unreadable, "tokenizer.json: token '", token, "' has the id ", id, " in a vocabulary of ", vocab.size(),
+           " tokens");
     if (parts->tokens.has(id))
       fail(ExitCode::unreadable, "tokenizer.json: '", token, "' and '", parts->tokens.text(id), "' have one id, ", id);
     parts->tokens.add(id, token);

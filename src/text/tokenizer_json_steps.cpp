@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/tokenizer_parts.h"
 
 namespace lockstep {
@@ -9,7 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 8;  // of Sequence in Sequence
+constexpr int kMaxDepth = 8;           // of Sequence in Sequence
+constexpr size_t kMaxSteps = 64;       // each passes over every text
+constexpr size_t kMaxTextBytes = 256;  // that a step puts in
 
 [[noreturn]] void unsupported(std::string_view part, std::string_view what) {
   fail(ExitCode::unreadable, "tokenizer.json: ", part, " ", what, " isn't supported");
@@ -22,6 +25,7 @@ void flatten(const json& step, const char* part, const char* list, int depth, st
   if (step.is_null()) return;
   if (depth > kMaxDepth) unsupported(part, "Sequence nested so deeply");
   if (type_of(step) != "Sequence") {
+    if (steps.size() == kMaxSteps) unsupported(part, "a Sequence of so many steps");
     steps.push_back(step);
     return;
   }
@@ -40,7 +44,20 @@ std::string fixed_pattern(const json& step, const char* part) {
   if (pattern.contains("String") && !pattern["String"].get<std::string>().empty()) return pattern["String"];
   const std::string regex = pattern.value("Regex", "");
   if (!regex.empty() && regex.find_first_of("\\^$.[]|()?*+{}") == std::string::npos) return regex;
-  unsupported(part, concat("Replace of ", pattern.dump()));
+  unsupported(part, concat("Replace of ", pattern.dump(-1, ' ', true).substr(0, 200)));
+}
+
+std::string short_text(const json& text, const char* part) {
+  std::string out = text;
+  if (out.size() > kMaxTextBytes) unsupported(part, concat("a text of ", out.size(), " bytes"));
+  return out;
+}
+
+// One character, as the format has it.
+std::string metaspace_of(const json& step) {
+  std::string text = step.value("replacement", "\u2581");
+  if (count_code_points(text) != 1) unsupported("Metaspace", concat("replacement '", text.substr(0, kMaxTextBytes), "'"));
+  return text;
 }
 
 SplitBehavior behavior_of(const json& step) {
@@ -94,10 +111,8 @@ PretokenizeStep parse_pretokenize_step(const json& step) {
   if (type == "Punctuation") return {.kind = Kind::characters, .classes = kSplitPunctuation, .behavior = behavior_of(step)};
   if (type == "WhitespaceSplit") return {.kind = Kind::characters, .classes = kSpace, .behavior = SplitBehavior::removed};
   if (type == "Metaspace")
-    return {.kind = Kind::metaspace,
-            .prefix = prefix_of(step),
-            .text = step.value("replacement", "\u2581"),
-            .splits = step.value("split", true)};
+    return {
+        .kind = Kind::metaspace, .prefix = prefix_of(step), .text = metaspace_of(step), .splits = step.value("split", true)};
   unsupported("pre_tokenizer", concat("'", type, "'"));
 }
 
@@ -123,9 +138,11 @@ Normalizer parse_normalizer(const json& normalizer) {
     } else if (type == "NFKD") {
       steps.push_back({.kind = Kind::nfkd});
     } else if (type == "Prepend") {
-      steps.push_back({.kind = Kind::prepend, .text = step.at("prepend")});
+      steps.push_back({.kind = Kind::prepend, .text = short_text(step.at("prepend"), "Prepend")});
     } else if (type == "Replace") {
-      steps.push_back({.kind = Kind::replace, .text = fixed_pattern(step, "normalizer"), .replacement = step.at("content")});
+      steps.push_back({.kind = Kind::replace,
+                       .text = fixed_pattern(step, "normalizer"),
+                       .replacement = short_text(step.at("content"), "Replace")});
     } else if (type == "Strip") {
       steps.push_back({.kind = Kind::strip, .strip_left = step.at("strip_left"), .strip_right = step.at("strip_right")});
     } else {
@@ -152,7 +169,7 @@ DecoderOptions parse_decoder(const json& decoder) {
     if (steps.size() > 1) unsupported("decoder", concat("chain after '", first, "'"));
     out.kind = first == "ByteLevel" ? Kind::byte_level : Kind::pieces;
     if (first == "Metaspace") {
-      out.metaspace = steps[0].value("replacement", "\u2581");
+      out.metaspace = metaspace_of(steps[0]);
       out.drops_first_metaspace = prefix_of(steps[0]) != PretokenizeStep::Prefix::never;
     }
     return out;
@@ -164,7 +181,7 @@ DecoderOptions parse_decoder(const json& decoder) {
     const int next = type == "Replace" ? 0 : type == "ByteFallback" ? 1 : type == "Fuse" ? 2 : type == "Strip" ? 3 : -1;
     if (next < 0) unsupported("decoder", concat("'", type, "'"));
     if (next < stage || (next == stage && next > 0)) unsupported("decoder", concat("'", type, "' at this place of the chain"));
-    if (next == 0) out.replacements.emplace_back(fixed_pattern(step, "decoder"), step.at("content"));
+    if (next == 0) out.replacements.emplace_back(fixed_pattern(step, "decoder"), short_text(step.at("content"), "Replace"));
     if (next == 1) out.byte_fallback = true;
     if (next == 3) {
       if (stage != 2 || step.value("stop", 0) != 0) unsupported("decoder", "Strip of this kind");
