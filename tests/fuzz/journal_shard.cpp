@@ -53,7 +53,7 @@ void try_shard(const Directory& directory, std::string_view bytes) {
   require(n_good == static_cast<int64_t>(state.done.size()) + state.n_duplicates && n_bad == state.n_damaged);
   for (const auto& [id, done] : state.done) {
     std::string again;
-    append_line(again, {id, done.content, done.failed, read_record(state, done)}, 1);
+    append_line(again, {id, done.content, done.failed != 0, read_record(state, done)}, 1);
     require(bytes.find(again) != std::string_view::npos);
   }
   directory.remove("e0001-w000.jsonl");
