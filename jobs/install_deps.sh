@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing to build, test and run lockstep on Debian 12 or Ubuntu 24.04. Needs root or sudo only if something is missing.
+# install_deps.sh [PACKAGE...]: installs what is missing to build, test and run lockstep on Debian 12 or Ubuntu 24.04, and the packages
+# named. Needs root or sudo only if something is missing.
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git python3 python3-pip unzip xz-utils clang-format
   openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libcli11-dev libspdlog-dev nlohmann-json3-dev
-  libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev "$@")
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
