@@ -86,6 +86,7 @@ void measure(const Setup& setup) {
     table.part("open: scan, plan, epoch, order", [&] { return run.open(), n; });
     table.part("run: ranges, requests, records, journal", [&] { return run.work(n), run.n_done(); });
     table.part("merge: recover, final files", [&] { return run.finish().n_lines; });
+    table.part("timings.h5", [&] { return run.write_timings(), n; });
   });
   in_process([&] {
     Bookkeeping run(setup.options("half"), setup.n_replicas);
@@ -97,6 +98,7 @@ void measure(const Setup& setup) {
     table.part("resume: open until the first line could run", [&] { return run.open(), n; });
     table.part("resume: run the rest", [&] { return run.work(n), run.n_done(); });
     table.part("resume: merge", [&] { return run.finish().n_lines; });
+    table.part("resume: timings.h5", [&] { return run.write_timings(), n; });
   });
   const auto same = [&](const char* file) {
     return digest_file(setup.directory + "/whole/" + file) == digest_file(setup.directory + "/half/" + file);

@@ -1,10 +1,10 @@
 #include "commands/final_timings.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -37,40 +37,52 @@ RequestTiming row_of_record(const Json& record, int64_t line) {
 
 }  // namespace
 
-void align_with_input(std::vector<RequestTiming>& rows, const std::vector<InputLine>& lines) {
-  std::map<Digest, int64_t> numbers;
-  for (const InputLine& line : lines) numbers.emplace(line.id, line.line);
-  std::erase_if(rows, [&](RequestTiming& row) {
-    const auto found = numbers.find(digest128(row.custom_id));
-    if (found != numbers.end()) row.line = found->second;
-    return found == numbers.end();
+FinalRows::FinalRows(const std::string& out_dir, std::span<const InputLine> lines, bool is_whole)
+    : lines_(lines), raw_(out_dir), places_(lines.size()) {
+  std::vector<uint32_t> by_id(lines.size());
+  std::iota(by_id.begin(), by_id.end(), 0u);
+  const auto id_of = [&](uint32_t i) { return lines[i].id; };
+  std::ranges::sort(by_id, {}, id_of);
+  rest_ = raw_.read([&](RequestTiming&& t, RawPlace place) {  // the last attempt counts
+    const Digest id = digest128(t.custom_id);
+    const auto at = std::ranges::lower_bound(by_id, id, {}, id_of);
+    if (at != by_id.end() && lines[*at].id == id) places_[*at] = place;
   });
-  std::ranges::sort(rows, {}, &RequestTiming::line);
+  shown_ = std::move(by_id);
+  std::ranges::sort(shown_);
+  if (is_whole)
+    completions_.open(out_dir + "/completions.jsonl", std::ios::binary);
+  else
+    std::erase_if(shown_, [&](uint32_t i) { return !places_[i].known(); });
 }
 
-void add_rows_of_records(std::vector<RequestTiming>& rows, const std::vector<InputLine>& lines,
-                         const std::string& completions) {
-  if (rows.size() == lines.size()) return;
-  const size_t n_known = rows.size();
-  std::ifstream file(completions, std::ios::binary);
+RequestTiming FinalRows::row_of_completion(size_t i) {
   std::string text;
-  size_t known = 0;
-  for (const InputLine& line : lines) {
-    if (!std::getline(file, text)) break;
-    while (known < n_known && rows[known].line < line.line) ++known;
-    if (known < n_known && rows[known].line == line.line) continue;
-    rows.push_back(row_of_record(Json::parse(text), line.line));
+  for (; n_passed_ <= i; ++n_passed_)
+    if (!std::getline(completions_, text)) fail(ExitCode::output_io, "completions.jsonl: no record of line ", lines_[i].line);
+  return row_of_record(Json::parse(text), lines_[i].line);
+}
+
+std::vector<RequestTiming> FinalRows::slice(size_t begin, size_t end) {
+  std::vector<RawPlace> places;
+  for (size_t r = begin; r < end; ++r)
+    if (const RawPlace place = places_[shown_[r]]; place.known()) places.push_back(place);
+  std::vector<RequestTiming> measured = raw_.requests_at(places), rows;
+  for (size_t r = begin, m = 0; r < end; ++r) {
+    const uint32_t i = shown_[r];
+    rows.push_back(places_[i].known() ? std::move(measured[m++]) : row_of_completion(i));
+    rows.back().line = lines_[i].line;
   }
-  std::ranges::sort(rows, {}, &RequestTiming::line);
+  return rows;
 }
 
 void write_final_timings(const Job& job, bool is_whole, const std::vector<Timings::Phase>& more) {
   try {
-    Timings timings = read_timings(job.out_dir);
-    align_with_input(timings.requests, job.input->lines());
-    if (is_whole) add_rows_of_records(timings.requests, job.input->lines(), job.out_dir + "/completions.jsonl");
+    FinalRows rows(job.out_dir, job.input->lines(), is_whole);
+    Timings timings = rows.rest();
     timings.phases.insert(timings.phases.end(), more.begin(), more.end());
-    write_timings_h5(job.out_dir + "/timings.h5", timings);
+    write_timings_h5(job.out_dir + "/timings.h5", timings,
+                     {rows.size(), [&](size_t begin, size_t end) { return rows.slice(begin, end); }});
   } catch (const std::exception& e) {
     log_warning("timings.h5: ", e.what());
   }

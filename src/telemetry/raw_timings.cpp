@@ -9,8 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <tuple>
 
+#include "base/durable_file.h"
 #include "base/hash.h"
 #include "base/log.h"
 
@@ -70,37 +72,24 @@ std::vector<RawFile> raw_files(const std::string& out_dir) {
   return files;
 }
 
-// Whole records of one file, up to the first torn one.
-bool read_file(const RawFile& raw, Timings& timings) {
-  const auto& [attempt, rank, path] = raw;
+struct RawHead {
+  uint32_t length = 0, crc = 0;  // of the payload
+};
+
+bool is_good(const RawHead& head, std::span<const std::byte> payload) { return crc32c(as_text(payload)) == head.crc; }
+
+// Whole records of one file, up to the first torn one; on_record gets where each begins.
+bool read_file(const std::string& path, const std::function<bool(ByteReader&, uint64_t)>& on_record) {
   std::ifstream file(path, std::ios::binary);
   std::vector<std::byte> payload;
-  for (;;) {
-    uint32_t head[2];  // length, CRC of the payload
-    if (!file.read(reinterpret_cast<char*>(head), sizeof head)) return file.gcount() == 0;
-    if (head[0] > kMaxPayload) return false;
-    payload.resize(head[0]);
-    if (!file.read(reinterpret_cast<char*>(payload.data()), head[0])) return false;
-    if (crc32c(as_text(payload)) != head[1]) return false;
+  for (uint64_t offset = 0;; offset += sizeof(RawHead) + payload.size()) {
+    RawHead head;
+    if (!file.read(reinterpret_cast<char*>(&head), sizeof head)) return file.gcount() == 0;
+    if (head.length > kMaxPayload) return false;
+    payload.resize(head.length);
+    if (!file.read(reinterpret_cast<char*>(payload.data()), head.length) || !is_good(head, payload)) return false;
     ByteReader r(payload);
-    switch (r.get<Kind>()) {
-      case Kind::request:
-        timings.requests.push_back(get_request_timing(r));
-        break;
-      case Kind::step:
-        timings.steps[rank].push_back({attempt, r.get<StepTiming>()});
-        break;
-      case Kind::phase: {
-        const auto seconds = r.get<double>();
-        timings.phases.push_back({attempt, rank, {r.get_string(), seconds}});
-        break;
-      }
-      case Kind::place:
-        timings.places[{attempt, rank}] = r.get<RankPlace>();
-        break;
-      default:
-        return false;
-    }
+    if (!on_record(r, offset)) return false;
   }
 }
 
@@ -196,24 +185,87 @@ RankPlace Timings::place_of(int32_t attempt, int32_t rank) const {
   return found == places.end() ? RankPlace{} : found->second;
 }
 
-Timings read_timings(const std::string& out_dir) {
-  Timings timings;
+RawTimingsReader::RawTimingsReader(const std::string& out_dir) {
   for (const RawFile& file : raw_files(out_dir)) {
+    paths_.push_back(file.path);
+    seats_.emplace_back(file.attempt, file.rank);
+  }
+  check(paths_.size() < size_t{1} << 20, out_dir, ": ", paths_.size(), " files of raw timings");
+}
+
+Timings RawTimingsReader::read(const std::function<void(RequestTiming&&, RawPlace)>& on_request) const {
+  Timings timings;
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    const auto [attempt, rank] = seats_[i];
+    const auto take = [&](ByteReader& r, uint64_t offset) {
+      switch (r.get<Kind>()) {
+        case Kind::request:
+          on_request(get_request_timing(r), {.file = i + 1, .offset = offset});
+          return true;
+        case Kind::step:
+          timings.steps[rank].push_back({attempt, r.get<StepTiming>()});
+          return true;
+        case Kind::phase: {
+          const auto seconds = r.get<double>();
+          timings.phases.push_back({attempt, rank, {r.get_string(), seconds}});
+          return true;
+        }
+        case Kind::place:
+          timings.places[{attempt, rank}] = r.get<RankPlace>();
+          return true;
+      }
+      return false;
+    };
     try {
-      if (!read_file(file, timings)) ++timings.n_damaged;
+      if (!read_file(paths_[i], take)) ++timings.n_damaged;
     } catch (const Error&) {  // a payload of another version
       ++timings.n_damaged;
     }
   }
+  return timings;
+}
+
+std::vector<RequestTiming> RawTimingsReader::requests_at(std::span<const RawPlace> places) const {
+  std::vector<uint32_t> order(places.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::sort(order, {}, [&](uint32_t i) { return std::tuple<uint64_t, uint64_t>(places[i].file, places[i].offset); });
+  std::vector<RequestTiming> requests(places.size());
+  FileHandle file;
+  uint64_t opened = 0;
+  std::vector<std::byte> payload;
+  for (const uint32_t i : order) {
+    const RawPlace place = places[i];
+    check(place.known() && place.file <= paths_.size(), "a request that is in no file");
+    const std::string& path = paths_[place.file - 1];
+    if (opened != place.file) file = open_file(path, O_RDONLY);
+    opened = place.file;
+    const auto read = [&](void* to, size_t n, uint64_t offset) {
+      return read_at(file.get(), static_cast<char*>(to), n, offset, path) == n;
+    };
+    RawHead head;
+    bool good = read(&head, sizeof head, place.offset) && head.length <= kMaxPayload;
+    payload.resize(good ? head.length : 0);
+    good = good && read(payload.data(), payload.size(), place.offset + sizeof head) && is_good(head, payload);
+    if (!good) fail(ExitCode::output_io, path, ": the record at byte ", uint64_t{place.offset}, " is no longer what it was");
+    ByteReader r(payload);
+    check(r.get<Kind>() == Kind::request, path, ": no request at byte ", uint64_t{place.offset});
+    requests[i] = get_request_timing(r);
+  }
+  return requests;
+}
+
+Timings read_timings(const std::string& out_dir) {
+  std::vector<RequestTiming> rows;
+  Timings timings = RawTimingsReader(out_dir).read([&](RequestTiming&& t, RawPlace) { rows.push_back(std::move(t)); });
   // A line that was run again (its record was not committed when a run was killed) counts with its last attempt. The same line
   // may have had another number then: its name is custom_id.
-  auto& rows = timings.requests;
   std::stable_sort(rows.begin(), rows.end(), [](const RequestTiming& a, const RequestTiming& b) {
     return a.custom_id != b.custom_id ? a.custom_id < b.custom_id : a.attempt > b.attempt;
   });
   rows.erase(std::unique(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.custom_id == b.custom_id; }),
              rows.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  timings.requests = std::move(rows);
   return timings;
 }
 

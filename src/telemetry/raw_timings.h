@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -59,7 +61,31 @@ struct Timings {
   RankPlace place_of(int32_t attempt, int32_t rank) const;
 };
 
-// All attempts, killed ones up to their last whole record.
+// The raw files of a directory, for a run whose finished requests are too many to hold: their places are kept, and they are
+// read again where they are wanted.
+//   RawTimingsReader raw(out_dir);   Timings rest = raw.read([&](const RequestTiming& t, RawPlace place) { ... });
+struct RawPlace {
+  uint64_t file : 20 = 0;  // counted from 1; 0: nowhere
+  uint64_t offset : 44 = 0;
+  bool known() const { return file != 0; }
+};
+
+class RawTimingsReader {
+ public:
+  explicit RawTimingsReader(const std::string& out_dir);
+
+  // All attempts, killed ones up to their last whole record. Requests go to on_request, the older attempts first.
+  Timings read(const std::function<void(RequestTiming&&, RawPlace)>& on_request) const;
+
+  // In the order of `places`, all known. Throws Error where a record is no longer there.
+  std::vector<RequestTiming> requests_at(std::span<const RawPlace> places) const;
+
+ private:
+  std::vector<std::string> paths_;
+  std::vector<std::pair<int, int>> seats_;  // attempt and rank of each
+};
+
+// All at once.
 Timings read_timings(const std::string& out_dir);
 
 // The newest attempt that has raw records here; 0: none has.

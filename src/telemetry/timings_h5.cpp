@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/durable_file.h"
@@ -37,6 +39,15 @@ void write_attribute(hid_t object, const char* name, const char* text) {
   ensure(H5Awrite(attribute, type, &text), "writing an attribute");
 }
 
+constexpr size_t kChunkRows = 16384;
+
+Handle text_type() {
+  Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
+  ensure(H5Tset_size(type, H5T_VARIABLE), "variable length");
+  ensure(H5Tset_cset(type, H5T_CSET_UTF8), "character set");
+  return type;
+}
+
 // A group of equal-length columns; the first one is the dimension scale of the others.
 class Table {
  public:
@@ -44,17 +55,20 @@ class Table {
       : group_(own(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group")),
         n_rows_(n_rows) {}
 
-  void column(const char* name, const char* units, const char* long_name, hid_t type, const void* values) {
+  // An empty column of n_rows, to be written in slices.
+  Handle create(const char* name, const char* units, const char* long_name, hid_t type) {
     const hsize_t n = n_rows_;
     const Handle space = own(H5Screate_simple(1, &n, nullptr), H5Sclose, "space");
     const Handle properties = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
     if (n_rows_ > 0) {
-      const hsize_t chunk = std::min<hsize_t>(n, 16384);
+      const hsize_t chunk = std::min<hsize_t>(n, kChunkRows);
       ensure(H5Pset_chunk(properties, 1, &chunk), "chunk");
       ensure(H5Pset_deflate(properties, 1), "deflate");
     }
-    const Handle set = own(H5Dcreate2(group_, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose, name);
-    if (n_rows_ > 0) ensure(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "writing a dataset");
+    // Slices fill whole chunks, so that a column needs to remember one chunk of numbers and not a megabyte of them.
+    const Handle access = own(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose, "access");
+    ensure(H5Pset_chunk_cache(access, 1, kChunkRows * sizeof(int64_t), 1), "chunk cache");
+    Handle set = own(H5Dcreate2(group_, name, type, space, H5P_DEFAULT, properties, access), H5Dclose, name);
     write_attribute(set, "units", units);
     write_attribute(set, "long_name", long_name);
     if (scale_.empty()) {
@@ -64,6 +78,12 @@ class Table {
       const Handle scale = own(H5Dopen2(group_, scale_.c_str(), H5P_DEFAULT), H5Dclose, "dimension scale");
       ensure(H5DSattach_scale(set, scale, 0), "attaching the dimension scale");
     }
+    return set;
+  }
+
+  void column(const char* name, const char* units, const char* long_name, hid_t type, const void* values) {
+    const Handle set = create(name, units, long_name, type);
+    if (n_rows_ > 0) ensure(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "writing a dataset");
   }
 
   template <class T>
@@ -81,10 +101,7 @@ class Table {
   void texts(const char* name, const char* long_name, const std::function<const char*(size_t)>& value) {
     std::vector<const char*> values(n_rows_);
     for (size_t i = 0; i < n_rows_; ++i) values[i] = value(i);
-    const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, "string type");
-    ensure(H5Tset_size(type, H5T_VARIABLE), "variable length");
-    ensure(H5Tset_cset(type, H5T_CSET_UTF8), "character set");
-    column(name, "1", long_name, type, values.data());
+    column(name, "1", long_name, text_type(), values.data());
   }
 
  private:
@@ -93,20 +110,64 @@ class Table {
   std::string scale_;
 };
 
-void write_requests(hid_t file, const std::vector<RequestTiming>& rows) {
-  Table t(file, "requests", rows.size());
-  t.integers("line", "1", "line of the input, from 1", [&](size_t i) { return rows[i].line; });
-  t.texts("custom_id", "custom_id of the line", [&](size_t i) { return rows[i].custom_id.c_str(); });
-  t.integers("attempt", "1", "run that finished the line, from 1", [&](size_t i) { return rows[i].attempt; });
-  t.integers("replica", "1", "data-parallel replica", [&](size_t i) { return rows[i].replica; });
-  t.seconds("admitted", "admitted, since the start of its attempt; NaN: never", [&](size_t i) { return rows[i].admitted_s; });
-  t.seconds("first_token", "first token, since the start of its attempt; NaN: none",
-            [&](size_t i) { return rows[i].first_token_s; });
-  t.seconds("done", "last token, since the start of its attempt; NaN: never begun", [&](size_t i) { return rows[i].done_s; });
-  t.integers("prompt_tokens", "tokens", "tokens of the prompts, once a choice", [&](size_t i) { return rows[i].n_prompt; });
-  t.integers("cached_tokens", "tokens", "prompt tokens found in the prefix cache", [&](size_t i) { return rows[i].n_cached; });
-  t.integers("generated_tokens", "tokens", "sampled tokens", [&](size_t i) { return rows[i].n_generated; });
-  t.texts("finish_reason", "stop, length or error", [&](size_t i) { return rows[i].finish_reason.c_str(); });
+// One column of /requests, filled slice by slice.
+struct RequestColumn {
+  Handle set, type;
+  std::function<void(std::span<const RequestTiming>, size_t begin)> write;
+};
+
+template <class T>
+RequestColumn request_column(Handle set, Handle type, const std::function<T(const RequestTiming&)>& value) {
+  const hid_t set_id = set, type_id = type;
+  return {std::move(set), std::move(type), [=](std::span<const RequestTiming> rows, size_t begin) {
+            std::vector<T> values;
+            values.reserve(rows.size());
+            for (const RequestTiming& row : rows) values.push_back(value(row));
+            const hsize_t first = begin, n = rows.size();
+            const Handle file_space = own(H5Dget_space(set_id), H5Sclose, "space");
+            ensure(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, &first, nullptr, &n, nullptr), "slice");
+            const Handle memory_space = own(H5Screate_simple(1, &n, nullptr), H5Sclose, "space");
+            ensure(H5Dwrite(set_id, type_id, memory_space, file_space, H5P_DEFAULT, values.data()), "writing a dataset");
+          }};
+}
+
+void write_requests(hid_t file, const RequestSource& source) {
+  Table t(file, "requests", source.n_rows);
+  std::vector<RequestColumn> columns;
+  const auto integers = [&](const char* name, const char* units, const char* long_name, auto value) {
+    Handle type = own(H5Tcopy(H5T_NATIVE_INT64), H5Tclose, "integer type");
+    Handle set = t.create(name, units, long_name, type);
+    columns.push_back(request_column<int64_t>(std::move(set), std::move(type), value));
+  };
+  const auto seconds = [&](const char* name, const char* long_name, auto value) {
+    Handle type = own(H5Tcopy(H5T_NATIVE_DOUBLE), H5Tclose, "real type");
+    Handle set = t.create(name, "s", long_name, type);
+    columns.push_back(request_column<double>(std::move(set), std::move(type), value));
+  };
+  const auto texts = [&](const char* name, const char* long_name, auto value) {
+    Handle type = text_type();
+    Handle set = t.create(name, "1", long_name, type);
+    columns.push_back(request_column<const char*>(std::move(set), std::move(type), value));
+  };
+  using Row = const RequestTiming&;
+  integers("line", "1", "line of the input, from 1", [](Row r) { return r.line; });
+  texts("custom_id", "custom_id of the line", [](Row r) { return r.custom_id.c_str(); });
+  integers("attempt", "1", "run that finished the line, from 1", [](Row r) { return r.attempt; });
+  integers("replica", "1", "data-parallel replica", [](Row r) { return r.replica; });
+  seconds("admitted", "admitted, since the start of its attempt; NaN: never", [](Row r) { return r.admitted_s; });
+  seconds("first_token", "first token, since the start of its attempt; NaN: none", [](Row r) { return r.first_token_s; });
+  seconds("done", "last token, since the start of its attempt; NaN: never begun", [](Row r) { return r.done_s; });
+  integers("prompt_tokens", "tokens", "tokens of the prompts, once a choice", [](Row r) { return r.n_prompt; });
+  integers("cached_tokens", "tokens", "prompt tokens found in the prefix cache", [](Row r) { return r.n_cached; });
+  integers("generated_tokens", "tokens", "sampled tokens", [](Row r) { return r.n_generated; });
+  texts("finish_reason", "stop, length or error", [](Row r) { return r.finish_reason.c_str(); });
+
+  for (size_t begin = 0; begin < source.n_rows; begin += kChunkRows) {
+    const size_t end = std::min(begin + kChunkRows, source.n_rows);
+    const std::vector<RequestTiming> rows = source.rows(begin, end);
+    check(rows.size() == end - begin, "timings: ", rows.size(), " rows, not ", end - begin);
+    for (const RequestColumn& column : columns) column.write(rows, begin);
+  }
 }
 
 void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows, const Timings& timings) {
@@ -156,13 +217,13 @@ void write_phases(hid_t file, const std::vector<Timings::Phase>& rows) {
   t.seconds("seconds", "duration of the phase", [&](size_t i) { return rows[i].timing.seconds; });
 }
 
-void write_file(const std::string& path, const Timings& timings) {
+void write_file(const std::string& path, const Timings& timings, const RequestSource& requests) {
   const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
   configure_access(access);
   Handle file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "creating timings.h5");
   write_attribute(file, "title", "timings of a lockstep run");
   write_attribute(file, "time", "seconds since the start of the attempt, by the clock of the rank that measured");
-  write_requests(file, timings.requests);
+  write_requests(file, requests);
   {
     const Handle steps = own(H5Gcreate2(file, "steps", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group");
     for (const auto& [rank, rows] : timings.steps) write_steps(steps, rank, rows, timings);
@@ -181,10 +242,18 @@ void verify_file(const std::string& path) {
 }  // namespace
 
 void write_timings_h5(const std::string& path, const Timings& timings) {
+  const auto& rows = timings.requests;
+  const auto slice = [&](size_t begin, size_t end) {
+    return std::vector(rows.begin() + static_cast<ptrdiff_t>(begin), rows.begin() + static_cast<ptrdiff_t>(end));
+  };
+  write_timings_h5(path, timings, {rows.size(), slice});
+}
+
+void write_timings_h5(const std::string& path, const Timings& timings, const RequestSource& requests) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors come back as our own, not on stderr
   const std::string temporary = path + ".tmp";
   try {
-    write_file(temporary, timings);
+    write_file(temporary, timings, requests);
     verify_file(temporary);
     FileHandle written = open_file(temporary, O_RDONLY);
     if (const int error = try_sync(written.get())) fail_io(temporary, "fdatasync", error);

@@ -1,6 +1,7 @@
 // A run without its arithmetic: what `lockstep run` does beside the model, by the program's own code, with replicas that give
 // every sequence one fixed token a step. Shared by the test of its memory and by bench/bookkeeping_bench.cpp, which times it.
 //   write_short_lines(input, 0, n);   Bookkeeping run(options);   run.open();   run.work(n);   run.finish();
+//   run.write_timings();
 #pragma once
 
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "comm/communicator.h"
+#include "commands/final_timings.h"
 #include "commands/finish.h"
 #include "commands/job.h"
 #include "engine/replica_root.h"
@@ -120,6 +122,10 @@ class Bookkeeping {
   }
 
   MergeResult finish() { return finish_job(job_); }
+  void write_timings() {
+    timings_->flush();
+    write_final_timings(job_, true, {});
+  }
 
   const Job& job() const { return job_; }
   const Language& language() const { return language_; }
