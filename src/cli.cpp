@@ -23,8 +23,6 @@ struct Unavailable {
   bool (*asked)(const RunOptions&);
 };
 constexpr Unavailable kUnavailable[] = {
-    {"--device", "cuda", [](const RunOptions& o) { return o.device == "cuda"; }},
-    {"--load-format", "dummy", [](const RunOptions& o) { return o.load_format == "dummy"; }},
     {"--preflight", "quick, standard, deep", [](const RunOptions& o) { return o.preflight != "off"; }},
     {"--walltime", "", [](const RunOptions& o) { return o.walltime_s.has_value(); }},
     {"--grace", "", [](const RunOptions& o) { return o.grace_s.has_value(); }},
@@ -164,9 +162,10 @@ void add_machine_options(CLI::App& app, RunOptions& o, bool& graphs_given) {
   group(add_choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "what computes (auto)"));
   group(add_choice(app, "--dtype", o.dtype, {"auto", "f32", "bf16"}, "of weights, activations and KV (auto: the model's)"));
   group(add_choice(app, "--load-format", o.load_format, {"auto", "dummy"}, "dummy: random weights (auto)"));
-  group(add_integer(app, "--max-batch-tokens", o.max_batch_tokens, int64_t{1}, int64_t{1} << 20, "new tokens a step (2048)"));
+  group(add_integer(app, "--max-batch-tokens", o.max_batch_tokens, int64_t{1}, int64_t{1} << 20,
+                    "new tokens a step (2048; GPU 8192)"));
   group(add_integer(app, "--max-sequences", o.max_sequences, int64_t{1}, int64_t{1} << 16,
-                    "that a replica works on at a time (64)"));
+                    "that a replica works on at a time (64; GPU 1024)"));
   group(add_integer(app, "--max-model-len", o.max_model_len, int64_t{1}, int64_t{kInt32Max},
                     "prompt + completion, tokens (the model's)"));
   CLI::Option* kv_memory =
@@ -177,7 +176,7 @@ void add_machine_options(CLI::App& app, RunOptions& o, bool& graphs_given) {
               throw CLI::ValidationError("--kv-memory", concat(text, " is no size; write 8G, 512M or 1.5GiB"));
           });
   CLI::Option* fraction = add_real(app, "--memory-fraction", "F", o.memory_fraction, 0, 1, true,
-                                   "of the node's free memory for KV pages, instead (0.5)");
+                                   "of the node's free memory for KV pages, instead (0.5; of a GPU's 0.9)");
   kv_memory->excludes(fraction)->option_text("SIZE");
   fraction->option_text("F");
   group(kv_memory);
@@ -305,7 +304,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   } else if (run->parsed()) {
     command.kind = Command::Kind::run;
     refuse_unavailable(command.run);
-    if (graphs_given && command.run.device != "cuda") command.notes.push_back("--graphs only matters on CUDA devices");
+    if (graphs_given) command.notes.push_back("--graphs: this version launches each kernel by itself, on CUDA devices too");
     if (command.run.overwrite && command.run.resume == "never")
       command.notes.push_back("--resume never changes nothing: --overwrite starts anew");
   } else {

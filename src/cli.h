@@ -17,11 +17,11 @@ struct RunOptions {
   std::string device = "auto";        // auto | cpu | cuda
   std::string dtype = "auto";         // auto | f32 | bf16
   std::string load_format = "auto";   // auto | dummy
-  int64_t max_batch_tokens = 2048;    // new tokens a step
-  int64_t max_sequences = 64;         // a replica works on at a time
+  int64_t max_batch_tokens = 0;       // new tokens a step; 0: the device's default
+  int64_t max_sequences = 0;          // a replica works on at a time; 0: the device's default
   int64_t max_model_len = 0;          // prompt + completion, tokens; 0: the model's
   std::optional<uint64_t> kv_memory;  // bytes a rank
-  double memory_fraction = 0.5;       // of the node's free memory, for the KV pages of all its ranks
+  std::optional<double> memory_fraction;  // for KV pages: of the node's free memory (0.5), or of a GPU's (0.9)
   int threads = 0;                    // a rank; 0: derived
   bool prefix_cache = true;
   bool graphs = true;  // CUDA only

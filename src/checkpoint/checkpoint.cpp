@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/content.h"
+#include "checkpoint/dummy.h"
 #include "checkpoint/gguf_model.h"
 #include "checkpoint/hf_directory.h"
 
@@ -95,6 +96,10 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path) {
   return std::make_unique<Checkpoint>(open_content(path));
 }
 
+std::unique_ptr<Checkpoint> Checkpoint::open_random(const std::string& path) {
+  return std::make_unique<Checkpoint>(open_dummy(path));
+}
+
 Checkpoint::Checkpoint(CheckpointContent content) {
   std::array<uint64_t, 16> bytes_of_type{};
   for (const auto& [name, tensor] : content.tensors) bytes_of_type[static_cast<size_t>(tensor.type)] += tensor.bytes();
@@ -147,6 +152,7 @@ void Checkpoint::read_rows(const std::string& name, Range rows, float* out) cons
   check(0 <= rows.begin && rows.begin <= rows.end && rows.end <= t.rows, "rows ", rows.begin, "..", rows.end, " of ", t.rows,
         " of ", name);
   if (rows.size() == 0) return;
+  if (content_->dummy) return dummy_rows(name, name.ends_with("norm.weight"), rows, t.cols, out);
   const File& file = content_->weights[t.file];
   if (t.rows == 1) return read_vector(t, file, out);
   if (t.interleaved_heads == 0) {
@@ -170,6 +176,7 @@ std::vector<std::string> Checkpoint::identity_paths() const {
 
 std::string Checkpoint::tokenizer_json() const {
   const std::string& path = content_->tokenizer_json_path;
+  if (path.empty() && content_->dummy) return dummy_tokenizer_json(content_->config.vocab);
   return path.empty() ? "" : read_text_file(path, kMaxTokenizerBytes);
 }
 

@@ -38,6 +38,8 @@ class Checkpoint {
   // A directory, or a .gguf file (any part of a split one). Throws Error (unreadable) naming file and tensor.
   static std::unique_ptr<Checkpoint> open(const std::string& path);
 
+  static std::unique_ptr<Checkpoint> open_random(const std::string& path);  // dummy.h
+
   explicit Checkpoint(CheckpointContent content);
   ~Checkpoint();
   Checkpoint(const Checkpoint&) = delete;

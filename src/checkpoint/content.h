@@ -39,6 +39,7 @@ struct CheckpointContent {
   std::optional<GgufTokenizer> gguf_tokenizer;
   std::string tokenizer_json_path, tokenizer_config_path;  // "" if none
   std::optional<std::string> chat_template;
+  bool dummy = false;  // no weights: values are made up (dummy.h)
   // set by Checkpoint
   DType natural_dtype = DType::f32;
   std::vector<ModelFile> files;

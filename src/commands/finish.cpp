@@ -130,7 +130,7 @@ RunRecord describe(Communicator& world, const RunOptions& options, const ModelSo
   r.n_ranks = mpi.size;
   r.n_threads = n_threads;
   r.lag = lag_of(options, mesh);
-  r.device = "cpu";
+  r.device = options.device;
   r.dtype = name_of(model.dtype);
   r.kernel_class = ops.kernel_class();
   r.model = model.name;

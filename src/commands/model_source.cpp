@@ -9,7 +9,7 @@ namespace lockstep {
 
 ModelSource open_model(const RunOptions& options) {
   ModelSource model;
-  model.checkpoint = Checkpoint::open(options.model);
+  model.checkpoint = options.load_format == "dummy" ? Checkpoint::open_random(options.model) : Checkpoint::open(options.model);
   const ModelConfig& config = model.checkpoint->config();
   model.dtype = options.dtype == "f32" ? DType::f32 : options.dtype == "bf16" ? DType::bf16 : model.checkpoint->natural_dtype();
   model.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_positions;

@@ -1,14 +1,12 @@
 #include "commands/replica.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "base/units.h"
 #include "comm/mpi_comm.h"
 #include "comm/timed_comm.h"
+#include "commands/device.h"
 #include "commands/layout.h"
 #include "model/stage.h"
 #include "records/step_batch.h"
@@ -16,16 +14,6 @@
 namespace lockstep {
 
 namespace {
-
-// What the kernel thinks can be taken without swapping.
-uint64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  uint64_t kib;
-  while (file >> name >> kib >> unit)
-    if (name == "MemAvailable:") return kib * 1024;
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
-}
 
 std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds) {
   if (ranks.size() == 1) return make_solo_comm();
@@ -49,8 +37,7 @@ int64_t affordable_pages(const RunOptions& options, const ModelSource& model, co
                          int node_size) {
   const size_t bytes_a_page = kv_page_bytes(shard, model.dtype, ops);
   const int64_t for_one = pages_of(model.max_model_len);
-  const double share = static_cast<double>(available_memory_bytes()) * options.memory_fraction / node_size;
-  const uint64_t bytes = options.kv_memory.value_or(static_cast<uint64_t>(share));
+  const uint64_t bytes = options.kv_memory ? *options.kv_memory : kv_bytes_available(options, node_size);
   const auto n_pages = std::min(static_cast<int64_t>(bytes / bytes_a_page), for_one * options.max_sequences);
   if (n_pages < for_one)
     fail(ExitCode::usage, "KV memory of ", format_bytes(bytes), options.kv_memory ? " (--kv-memory)" : " (--memory-fraction)",

@@ -5,6 +5,7 @@
 #include "base/signals.h"
 #include "comm/mpi_comm.h"
 #include "commands/agree.h"
+#include "commands/device.h"
 #include "commands/finish.h"
 #include "commands/job.h"
 #include "commands/layout.h"
@@ -23,8 +24,9 @@
 namespace lockstep {
 
 // open · agree · load · while work: step · merge, report
-ExitCode run(MpiSession& mpi, const RunOptions& options) {
+ExitCode run(MpiSession& mpi, const RunOptions& given) {
   PhaseTimer phases;
+  const RunOptions options = with_device(given);
   const auto world = make_mpi_world();
   const auto everyone = [&](const std::function<void()>& work) { together(*world, mpi.host, work); };
   const bool is_rank_0 = mpi.rank == 0;
@@ -42,7 +44,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
     place = mesh.place(mpi.rank);
     init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
     model = open_model(options);
-    ops = make_cpu_ops({.n_threads = n_threads, .n_slots = static_cast<int>(options.max_sequences)});
+    check_device(options, mesh);
+    ops = make_ops(options, mpi, n_threads);
     const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
     n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
   });
@@ -67,7 +70,6 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
     if (is_root) language = std::make_unique<Language>(*model.checkpoint, model.defaults, model.max_model_len);
   });
   const int64_t vocab = smallest(*groups->replica, is_root ? language->vocab() : INT64_MAX);
-  n_pages = smallest(*groups->replica, n_pages);
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
                                     StageOptions{.mesh = mesh,
@@ -78,6 +80,12 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
                                                  .max_batch_tokens = options.max_batch_tokens,
                                                  .max_sequences = options.max_sequences},
                                     *ops, *groups->tp, *groups->replica);
+  });
+  everyone([&] {  // what is free now, with the weights in their place
+    n_pages = std::min(n_pages, affordable_pages(options, model, stage->shard(), *ops, mpi.node_size));
+  });
+  n_pages = smallest(*groups->replica, n_pages);
+  everyone([&] {
     stage->allocate_kv(n_pages);
     if (is_rank_0) begin_job(job, about_run(options, mesh, mpi));
   });
@@ -108,6 +116,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& options) {
   }
   Engine engine(*stage, scheduling_of(options, model, mesh, n_pages), *groups->replica, root.get(),
                 {.lag = lag_of(options, mesh),
+                 .ahead = mesh.pp == 1 ? lag_of(options, mesh) : 0,
                  .root = root_in_replica,
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = now_s,

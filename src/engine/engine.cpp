@@ -35,7 +35,9 @@ void check_lockstep([[maybe_unused]] const StepBatch& batch, [[maybe_unused]] Co
 
 Engine::Engine(Stage& stage, const SchedulerOptions& scheduling, Communicator& replica, ReplicaRoot* root,
                EngineOptions options)
-    : stage_(stage), scheduler_(scheduling), replica_(replica), root_(root), options_(std::move(options)) {}
+    : stage_(stage), scheduler_(scheduling), replica_(replica), root_(root), options_(std::move(options)) {
+  check(0 <= options_.ahead && options_.ahead <= options_.lag, options_.ahead, " steps ahead with lag ", options_.lag);
+}
 
 bool Engine::step() {
   const double start_s = options_.now_s();
@@ -52,16 +54,16 @@ bool Engine::step() {
     drain();
     return false;
   }
-  const StepBatch batch = scheduler_.schedule();
+  const StepBatch& batch = launched_.emplace_back(scheduler_.schedule());
   check_lockstep(batch, replica_);
+  StepTiming timing = timing_of(batch);
+  const bool has_work = batch.n_tokens() > 0;
   stage_.forward(batch);
-  const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};
-  if (root_ != nullptr) publish(root_->events_of(batch, outcome));
-  if (batch.n_tokens() == 0) relax(1000);  // nothing to do until work arrives: let others have the processor
+  if (static_cast<int>(launched_.size()) > options_.ahead) finish_step();
+  if (!has_work) relax(1000);  // nothing to do until work arrives: let others have the processor
   ++step_;
 
-  if (batch.n_tokens() > 0) {
-    StepTiming timing = timing_of(batch);
+  if (has_work) {
     timing.start_s = start_s;
     timing.duration_s = options_.now_s() - start_s;
     timing.comm_s = options_.comm_s() - comm_before_s;
@@ -70,6 +72,14 @@ bool Engine::step() {
     options_.on_step(timing);
   }
   return true;
+}
+
+// Of the steps launched and not collected, the oldest: its tokens, and what follows from them.
+void Engine::finish_step() {
+  const StepBatch batch = std::move(launched_.front());
+  launched_.pop_front();
+  const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};
+  if (root_ != nullptr) publish(root_->events_of(batch, outcome));
 }
 
 void Engine::publish(StepEvents events) {
@@ -98,9 +108,9 @@ StepEvents Engine::events_of_step(int64_t step) {
   return events;
 }
 
-// The events of the last `lag` steps are on their way: take them, so that nothing is left in the communicator.
+// The events of the last steps that were collected are on their way: take them, so that nothing is left in the communicator.
 void Engine::drain() {
-  while (next_events_ < step_) events_of_step(next_events_);
+  while (next_events_ < step_ - options_.ahead) events_of_step(next_events_);
 }
 
 }  // namespace lockstep

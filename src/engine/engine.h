@@ -17,8 +17,9 @@
 namespace lockstep {
 
 struct EngineOptions {
-  int lag = 0;   // step k is decided from the events of steps <= k - 1 - lag
-  int root = 0;  // rank of the replica's root in its communicator
+  int lag = 0;    // step k is decided from the events of steps <= k - 1 - lag
+  int ahead = 0;  // 0 .. lag: step k - ahead is collected once step k is launched, so that a device always has its next step
+  int root = 0;   // rank of the replica's root in its communicator
   bool last_stage = true;
   std::function<double()> now_s;   // seconds since the run began
   std::function<double()> comm_s;  // seconds spent in communication so far
@@ -35,6 +36,7 @@ class Engine {
   bool stopped() const { return stopped_; }
 
  private:
+  void finish_step();
   StepEvents events_of_step(int64_t step);
   void publish(StepEvents events);
   void drain();
@@ -44,6 +46,7 @@ class Engine {
   Communicator& replica_;
   ReplicaRoot* root_;
   EngineOptions options_;
+  std::deque<StepBatch> launched_;    // not collected yet
   std::deque<StepEvents> published_;  // the root's own copies, not yet committed
   int64_t step_ = 0;
   int64_t next_events_ = 0;  // the first step whose events this rank hasn't received

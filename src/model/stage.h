@@ -43,6 +43,7 @@ class Stage {
   void forward(const StepBatch& batch);
   StepOutcome collect(int64_t step) { return ops_.collect(step); }
 
+  const Shard& shard() const { return shard_; }
   size_t weight_bytes() const { return weights_.bytes; }
   size_t activation_bytes() const { return activations_.bytes(); }
 

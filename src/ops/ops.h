@@ -123,4 +123,10 @@ struct CpuOptions {
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 
+struct CudaOptions {
+  int device = 0;
+  int n_slots = 256;
+};
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);  // in builds with LOCKSTEP_CUDA; Error (environment) without a GPU
+
 }  // namespace lockstep

@@ -54,8 +54,8 @@ TEST(Cli, Defaults) {
   EXPECT_EQ(o.output, "o");
   EXPECT_FALSE(o.tp || o.pp || o.dp || o.kv_memory || o.max_tokens || o.temperature || o.top_p || o.walltime_s || o.lag);
   EXPECT_EQ(o.device, "auto");
-  EXPECT_EQ(o.max_batch_tokens, 2048);
-  EXPECT_EQ(o.max_sequences, 64);
+  EXPECT_EQ(o.max_batch_tokens, 0) << "the device's default";
+  EXPECT_EQ(o.max_sequences, 0);
   EXPECT_EQ(o.resume, "auto");
   EXPECT_FALSE(o.overwrite || o.retry_errors || o.takeover);
 }
@@ -153,8 +153,8 @@ TEST(Cli, ShardsCountFromZeroOrFromOne) {
 }
 
 TEST(Cli, WhatThisVersionLacksIsRefused) {
-  for (const char* option : {"--device cuda", "--load-format dummy", "--preflight quick", "--preflight deep", "--walltime 4h",
-                             "--grace 90s", "--hang-timeout 5m", "--metrics f"})
+  for (const char* option :
+       {"--preflight quick", "--preflight deep", "--walltime 4h", "--grace 90s", "--hang-timeout 5m", "--metrics f"})
     EXPECT_THAT(refusal(option), AllOf(HasSubstr(split_words(option)[0]), HasSubstr("not available in lockstep"))) << option;
   for (const char* name : {"preflight", "plan"})
     EXPECT_THAT(refusal(std::vector<std::string>{name, "--anything"}), HasSubstr(concat("lockstep ", name, ": not available")))
@@ -209,8 +209,8 @@ TEST(Cli, HelpAndVersion) {
   for (const char* option :
        {"--model", "--input", "--output", "--tp", "--kv-memory", "--temperature", "--retry-errors", "--progress"})
     EXPECT_THAT(help, HasSubstr(option));
-  EXPECT_THAT(
-      help, AllOf(HasSubstr("(2048)"), HasSubstr("Layout"), HasSubstr("[not in this version: cuda]"), Not(HasSubstr("--lag"))));
+  EXPECT_THAT(help, AllOf(HasSubstr("(2048; GPU 8192)"), HasSubstr("Layout"), HasSubstr("[not in this version: quick, standard, deep]"),
+                          Not(HasSubstr("--lag"))));
   EXPECT_THAT(parse({"merge", "--help"}).text, HasSubstr("--partial"));
 }
 

@@ -92,6 +92,8 @@ def smallest_kv_memory(input_file):
 def layouts():
     config = model_config()
     heads, layers = config.get("num_key_value_heads", 3), config.get("num_hidden_layers", 30)
+    if "cuda" in COMMON:  # one GPU computes a whole replica
+        return [(1, 1, 1)]
     every = [(tp, pp, dp) for tp in (1, 2, 3, 4) for pp in (1, 2, 3, 4) for dp in (1, 2, 3, 4) if tp * pp * dp <= 4]
     return [(tp, pp, dp) for tp, pp, dp in every if tp <= heads and pp <= layers]
 
@@ -123,6 +125,7 @@ def main():
         "--lag": [0, 1, 4],
         "input": [shuffled],
     }
+    factors = {name: values for name, values in factors.items() if values}
     combinations = [{name: value} for name, values in factors.items() for value in values] + [{"killed": 3}]
     rng = random.Random(int(os.environ.get("SEED", "1")))
     for _ in range(int(os.environ.get("COMBINATIONS", "30"))):

@@ -102,6 +102,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .prefix_cache = run.prefix_cache},
                 *comms.replica, root.get(),
                 {.lag = lag,
+                 .ahead = mesh.pp == 1 ? lag : 0,
                  .root = (mesh.pp - 1) * mesh.tp,
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = [] { return 0.0; },

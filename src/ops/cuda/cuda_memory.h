@@ -1,0 +1,53 @@
+// Memory that the GPU and the host share the use of: device buffers, pinned host buffers that grow, and a ring of the latter
+// that waits until the GPU has read what was written before.
+//   Staging staging(stream); std::byte* p = staging.begin(bytes); ... ; staging.send(device, bytes);
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "ops/cuda/cuda_check.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+Buffer allocate_on_gpu(size_t bytes);  // 256-byte aligned; Error (environment) with the figures where there isn't enough
+Buffer allocate_pinned(size_t bytes);
+
+// At least so large; the old contents are lost if it has to grow, and nothing in the stream may use it any more then.
+void grow(Buffer& buffer, size_t bytes, Buffer (*allocate)(size_t));
+
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
+  void wait() { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Host to device in the stream's order, without waiting for the GPU unless it is kSlots sends behind.
+class Staging {
+ public:
+  explicit Staging(cudaStream_t stream) : stream_(stream), slots_(kSlots) {}
+  std::byte* begin(size_t bytes);  // valid until send
+  void send(void* to, size_t bytes);
+
+ private:
+  static constexpr size_t kSlots = 4;
+  struct Slot {
+    Buffer memory;
+    Event sent;
+  };
+  cudaStream_t stream_;
+  std::vector<Slot> slots_;
+  size_t at_ = 0;
+};
+
+}  // namespace lockstep

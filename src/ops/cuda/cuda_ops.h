@@ -1,0 +1,119 @@
+// Ops on one GPU, in bf16: checks what callers give, moves a step's arrays over, and launches kernels/ and cuBLASLt on one
+// stream. Nothing waits for the GPU but `collect`, `upload`, `download`. Made by make_cuda_ops (ops.h); this header is for the
+// folder's own files.
+//
+// Weights are [n_out, k], row-major; pages as kernels/rope_kv.h says. A row's bits depend on its values, position and KV alone:
+// products by cuda_gemm.h, attention by kernels/attention.h, the rest row by row.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/sample.h"
+#include "ops/cuda/cuda_gemm.h"
+#include "ops/cuda/cuda_memory.h"
+#include "ops/ops.h"
+
+namespace lockstep {
+
+class Stream {
+ public:
+  explicit Stream(int device) {
+    check_cuda(cudaSetDevice(device), "choosing the GPU");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT: it is one
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(const CudaOptions& options);
+  ~CudaOps() override;
+
+  std::string kernel_class() const override { return kernel_class_; }
+
+  Buffer allocate(size_t bytes) override { return allocate_on_gpu(bytes); }
+  void upload(TensorView to, const float* from) override;
+  void download(float* to, TensorView from) override;
+  LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override;
+  size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override;
+
+  DeviceBatch upload_batch(const StepBatch& batch) override;
+  void embed(TensorView out, TensorView table, const DeviceBatch& batch) override;
+  void rms_norm(TensorView out, TensorView x, TensorView weight, float eps) override;
+  void add(TensorView residual, TensorView delta) override;
+  void add_rms_norm(TensorView out, TensorView residual, TensorView delta, TensorView weight, float eps) override;
+  void linear(TensorView out, TensorView x, const LinearWeight& weight) override;
+  void rope_store_kv(TensorView qkv, TensorView q_norm, TensorView k_norm, float eps, TensorView rope, HeadShape heads,
+                     KvPages kv, const DeviceBatch& batch) override;
+  void attention(TensorView out, TensorView qkv, HeadShape heads, KvPages kv, float scale, int32_t window,
+                 const DeviceBatch& batch) override;
+  void silu_mul(TensorView out, TensorView gate_up) override;
+  void gather_rows(TensorView out, TensorView x, const int32_t* rows) override;
+  void sample(TensorView logits, const DeviceBatch& batch) override;
+  void score(TensorView logits, const DeviceBatch& batch, Range scores) override;
+  StepOutcome collect(int64_t step) override;
+
+ private:
+  struct AttentionWork {  // of the batch, for one number of heads in a group
+    int group = 0;
+    const int32_t* few = nullptr;
+    const kernels::QueryTile* tiles = nullptr;
+    int n_few = 0, n_tiles = 0;
+  };
+  struct Row {  // of an outcome
+    RequestId request;
+    int32_t position;
+  };
+  struct Part {  // of an outcome: one call of sample or score
+    std::vector<Row> rows;
+    bool scored;
+    size_t drawn_at, top_at;  // bytes into Pending::memory
+  };
+  struct Pending {
+    int64_t step = 0;
+    Buffer memory;  // pinned
+    size_t used = 0;
+    std::vector<Part> parts;
+    std::unique_ptr<Event> done;
+  };
+  struct SlotState {  // what its requests' wishes are; its counts are on the GPU
+    LogitAdjustments wishes;
+  };
+
+  const AttentionWork& attention_work(int group, const DeviceBatch& batch);
+  const float* adjusted_logits(TensorView logits, const DeviceBatch& batch, std::vector<int32_t>& row_of);
+  void begin_adjustments(const DeviceBatch& batch, int64_t vocab);
+  Pending& pending_of(const DeviceBatch& batch);
+  void send_rules(const void* rules, size_t bytes, size_t n_rows);
+  void fetch(Pending& pending, Part part, bool with_top);
+  void check_bf16(const TensorView& view, const char* name) const;
+
+  Stream stream_;
+  std::string kernel_class_;
+  CudaGemm gemm_;
+  int64_t n_slots_;
+  Staging staging_, work_staging_, sample_staging_;
+  Buffer batch_memory_, work_memory_, sample_memory_;  // device
+  Buffer rules_, slots_, drawn_, top_;                 // device
+  Buffer counts_, adjusted_, new_tokens_;              // device; taken when a request first wants them
+  Buffer load_host_[2], load_device_[2];
+  Event load_events_[2];
+  AttentionWork work_;
+  const int32_t *token_pages_ = nullptr, *positions_ = nullptr;
+  std::vector<SlotState> slot_states_;
+  std::deque<Pending> pending_;
+  std::vector<Pending> spare_;  // with memory and event, to be used again
+  int64_t collected_ = -1;
+};
+
+}  // namespace lockstep
