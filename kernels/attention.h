@@ -1,7 +1,7 @@
 // Paged attention of a whole step, prefill and decode alike. Raw pointers, dims, stream last; no include of src/. Pages as in rope_kv.h.
 //
-// A query row's bits depend on its position, its values and its KV alone: the positions it sees are cut into tiles of 32 and chunks of
-// 256 from position 0 on. Within a chunk the tiles are taken in order (online softmax; probabilities are rounded to bf16 for the product
+// A query row's bits depend on its position, its values and its KV alone: the positions it sees are cut into tiles of 16 (a page) and chunks of
+// 64 from position 0 on. Within a chunk the tiles are taken in order (online softmax; probabilities are rounded to bf16 for the product
 // with the values, their sum is not), and chunks are merged in order. A position that a row doesn't see adds exact zeros. So it makes no
 // difference which rows share a block, or which warp computes a chunk.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace lockstep::kernels {
 
-inline constexpr int kKvTile = 32;
-inline constexpr int kKvChunk = 256;
+inline constexpr int kKvTile = 16;  // kPagePositions
+inline constexpr int kKvChunk = 64;
 inline constexpr int kFewRows = 16;    // a sequence with no more query rows a kv head (new tokens x group) is a `few` one
 inline constexpr int kTileRows = 128;  // query rows of one block otherwise
 

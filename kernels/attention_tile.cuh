@@ -1,4 +1,4 @@
-// One warp, 16 query rows, 32 positions: the piece that prefill and decode have in common, so that their bits are the same. Products by
+// One warp, 16 query rows, 16 positions: the piece that prefill and decode have in common, so that their bits are the same. Products by
 // mma.m16n8k16 (bf16 in, f32 sums); every other operation is named with its rounding, so that the compiler fuses nothing by itself.
 //
 // Of 16 x 8 results a thread of lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next: [0], [1] and [2], [3].
@@ -79,14 +79,15 @@ struct KvSource {
 template <int kHeadDim>
 __device__ inline void load_tile(KvTileMemory<kHeadDim>& memory, const KvSource& kv, int tile, int thread, int n_threads) {
   constexpr int kPieces = kHeadDim / 8;
+  static_assert(kKvTile == kPagePositions);
+  const size_t head = (static_cast<size_t>(kv.page_ids[tile]) * kv.n_kv_heads + kv.kv_head) * 2 * kPagePositions;
+  const __nv_bfloat16* keys = kv.pages + head * kHeadDim;
+  const int n_valid = kv.length - tile * kKvTile;
+#pragma unroll 4
   for (int i = thread; i < kKvTile * kPieces; i += n_threads) {
-    const int row = i / kPieces, piece = i % kPieces, position = tile * kKvTile + row;
-    const bool valid = position < kv.length;
-    const int32_t page = valid ? kv.page_ids[position / kPagePositions] : 0;
-    const size_t head = (static_cast<size_t>(page) * kv.n_kv_heads + kv.kv_head) * 2 * kPagePositions;
-    const __nv_bfloat16* key = kv.pages + (head + position % kPagePositions) * kHeadDim + piece * 8;
-    copy_async(&memory.keys[KvTileMemory<kHeadDim>::at(row, piece)], key, valid);
-    copy_async(&memory.values[KvTileMemory<kHeadDim>::at(row, piece)], key + kPagePositions * kHeadDim, valid);
+    const int row = i / kPieces, piece = i % kPieces, to = KvTileMemory<kHeadDim>::at(row, piece);
+    copy_async(&memory.keys[to], keys + i * 8, row < n_valid);
+    copy_async(&memory.values[to], keys + kPagePositions * kHeadDim + i * 8, row < n_valid);
   }
 }
 
@@ -132,20 +133,18 @@ struct Partial {
   __device__ void add(const QueryRows<kHeadDim>& rows, const KvTileMemory<kHeadDim>& kv, int tile, float scale) {
     using Memory = KvTileMemory<kHeadDim>;
     const int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
-    float s[4][4] = {};
+    float s[2][4] = {};
 #pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k)
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        uint32_t b[4];
-        load_matrices<false>(b, &kv.keys[Memory::at(n * 16 + matrix / 2 * 8 + in_matrix, k * 2 + matrix % 2)]);
-        mma(s[2 * n], rows.q[k], b[0], b[1]);
-        mma(s[2 * n + 1], rows.q[k], b[2], b[3]);
-      }
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      uint32_t b[4];
+      load_matrices<false>(b, &kv.keys[Memory::at(matrix / 2 * 8 + in_matrix, k * 2 + matrix % 2)]);
+      mma(s[0], rows.q[k], b[0], b[1]);
+      mma(s[1], rows.q[k], b[2], b[3]);
+    }
 
     float largest[2] = {kMinusInfinity, kMinusInfinity};
 #pragma unroll
-    for (int n = 0; n < 4; ++n)
+    for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int h = i / 2, position = tile * kKvTile + n * 8 + lane % 4 * 2 + i % 2;
@@ -163,7 +162,7 @@ struct Partial {
       shrink[h] = exp2_approx(__fsub_rn(max[h], base));
       float p_sum = 0;
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
+      for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 2 * h; i < 2 * h + 2; ++i) {
           s[n][i] = exp2_approx(__fsub_rn(s[n][i], base));
@@ -178,17 +177,13 @@ struct Partial {
 #pragma unroll
         for (int i = 0; i < 4; ++i) o[n][i] = __fmul_rn(o[n][i], shrink[i / 2]);
     }
+    const uint32_t p[4] = {packed(s[0][0], s[0][1]), packed(s[0][2], s[0][3]), packed(s[1][0], s[1][1]), packed(s[1][2], s[1][3])};
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const uint32_t p[4] = {packed(s[2 * k][0], s[2 * k][1]), packed(s[2 * k][2], s[2 * k][3]),
-                             packed(s[2 * k + 1][0], s[2 * k + 1][1]), packed(s[2 * k + 1][2], s[2 * k + 1][3])};
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 16; ++n) {
-        uint32_t b[4];
-        load_matrices<true>(b, &kv.values[Memory::at(k * 16 + matrix % 2 * 8 + in_matrix, n * 2 + matrix / 2)]);
-        mma(o[2 * n], p, b[0], b[1]);
-        mma(o[2 * n + 1], p, b[2], b[3]);
-      }
+    for (int n = 0; n < kHeadDim / 16; ++n) {
+      uint32_t b[4];
+      load_matrices<true>(b, &kv.values[Memory::at(matrix % 2 * 8 + in_matrix, n * 2 + matrix / 2)]);
+      mma(o[2 * n], p, b[0], b[1]);
+      mma(o[2 * n + 1], p, b[2], b[3]);
     }
   }
 

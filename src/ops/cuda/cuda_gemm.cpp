@@ -14,7 +14,7 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr size_t kScratchBytes = size_t{384} << 20;  // of trials: x, two results
 constexpr int64_t kReferenceRows = 256;
 constexpr int64_t kMostTrialRows = 8192;
-constexpr int kCandidates = 4;
+constexpr int kCandidates = 16;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF; }
 
