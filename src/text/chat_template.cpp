@@ -80,6 +80,7 @@ Fault fault(std::string message) {
     message.resize(end);
     message += " \u2026";
   }
+  if (message.empty()) message = "the template raises an exception without a message";
   return {"template_error", lossy_utf8(message)};
 }
 

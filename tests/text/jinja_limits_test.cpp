@@ -129,6 +129,14 @@ TEST(JinjaLimits, MessagesOfFaultsAreShort) {
   EXPECT_EQ(find_invalid_utf8(rendered.fault().message), std::string_view::npos);
 }
 
+TEST(JinjaLimits, MessagesOfFaultsSaySomething) {
+  for (const char* source : {"{{ raise_exception(nowhere) }}", "{{ raise_exception('') }}"}) {
+    const auto rendered = ChatTemplate::parse(source).render({.messages = R"([{"role": "user", "content": "x"}])"});
+    ASSERT_FALSE(rendered.ok());
+    EXPECT_THAT(rendered.fault().message, HasSubstr("without a message"));
+  }
+}
+
 TEST(JinjaLimits, MessagesOfFaultsAreUtf8) {
   for (const char* source : {"{{ '%é' % 1 }}", "{{ '{:é}'.format(1) }}", "{{ strftime_now('%é') }}"}) {
     const auto rendered = ChatTemplate::parse(source).render({.messages = R"([{"role": "user", "content": "x"}])"});
