@@ -26,6 +26,7 @@
   const unitOf = (largest) =>
     largest < 1e-3 ? [1e-6, "µs"] : largest < 1 ? [1e-3, "ms"] : largest < 180 ? [1, "s"] : largest < 10800 ? [60, "min"] : [3600, "h"];
   const seconds = (s) => {
+    if (s === 0) return "0 s";
     const [size, unit] = unitOf(s);
     return plain(s / size, 4) + " " + unit;
   };
@@ -301,13 +302,16 @@
           const x0 = frame.px(d.lengths[i]), y1 = frame.py(d.low * ratio ** (j + 1));
           frame.add("rect", {class: "cell", x: x0, y: y1, width: frame.px(d.lengths[i + 1]) - x0, height: frame.py(d.low * ratio ** j) - y1, "fill-opacity": shade(n)});
         }
-        for (const [values, dash] of [[d.median, ""], [d.p90, "dash-1"]])
-          frame.add("path", {class: "stroke orange " + dash, d: path(range(columns).filter((i) => values[i] >= 0).map((i) => [frame.px(centre(i)), frame.py(values[i])]))});
+        for (const [values, dash] of [[d.median, ""], [d.p90, "dash-1"]]) {
+          const way = path(range(columns).filter((i) => values[i] >= 0).map((i) => [frame.px(centre(i)), frame.py(values[i])]));
+          frame.add("path", {class: "halo", d: way});
+          frame.add("path", {class: "stroke orange " + dash, d: way});
+        }
         frame.at = (length, y) => {
           const i = d.lengths.findLastIndex((edge) => edge <= length);
           if (i < 0 || i >= columns) return null;
           const j = Math.min(d.rows - 1, Math.max(0, Math.floor((frame.bottom - y) / (frame.bottom - frame.top) * d.rows)));
-          const rows = [["here", `${plain(d.counts[i * d.rows + j])} of ${seconds(d.low * ratio ** j)} to ${seconds(d.low * ratio ** (j + 1))}`]];
+          const rows = [[`${seconds(d.low * ratio ** j)} to ${seconds(d.low * ratio ** (j + 1))}`, plain(d.counts[i * d.rows + j]) + " requests"]];
           if (d.median[i] >= 0) rows.push(["median", seconds(d.median[i])], ["90th percentile", seconds(d.p90[i])]);
           return {title: `prompts of ${span(d.lengths[i], d.lengths[i + 1] - 1)} tokens`, rows};
         };

@@ -78,7 +78,7 @@ struct ReportData {
       int32_t replica = 0;
       std::vector<double> sequences;  // [n_tail_slices]
     };
-    std::vector<Active> active;  // of kMaxReplicas replicas at most
+    std::vector<Active> active;  // of the kMaxReplicas replicas that had most to do
     std::vector<Ending> last;    // in order of their ends
   };
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "telemetry/report_axis.h"
@@ -119,11 +121,16 @@ void reduce_tail(const Timings& timings, const Axis& axis, ReportData& data) {
     if (start_s <= tail.end_s && start_s + t.duration_s >= tail.begin_s)
       sequences.add(replica, start_s, start_s + t.duration_s, std::max(0, t.n_seqs));
   });
+  std::vector<ReportData::Tail::Active> active;
   for (auto& [replica, values] : sequences.by_replica()) {
-    if (tail.active.size() == ReportData::kMaxReplicas) break;
     for (double& v : values) v = std::max(0.0, v);  // a replica that has nothing to do
-    tail.active.push_back({replica, values});
+    active.push_back({replica, values});
   }
+  const auto work = [](const auto& a) { return std::accumulate(a.sequences.begin(), a.sequences.end(), 0.0); };
+  std::ranges::stable_sort(active, std::greater(), work);
+  active.resize(std::min<size_t>(active.size(), ReportData::kMaxReplicas));
+  std::ranges::sort(active, {}, &ReportData::Tail::Active::replica);
+  tail.active = std::move(active);
 }
 
 }  // namespace lockstep

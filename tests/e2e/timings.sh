@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timings.h5 and report.html of real runs of a tiny model: stopped under tp2 and resumed under dp2; killed and resumed. timings.py reads
 # what they leave, with h5py, pandas and xarray where they are installed.
-MODEL=$0  # lib.sh wants a file; this test makes its model itself
+MODEL=$WORK  # made below; lib.sh wants one that is there
 source "$(dirname "$0")/lib.sh"
 MODEL=$WORK/model
 rm -rf "$WORK"/{model,out,killed,fresh} && mkdir -p "$MODEL"

@@ -76,22 +76,22 @@ TEST(RawTimings, LaterAttemptCountsAndTornTailIsLeftOut) {
 // Its lines were put into another order in between: line 1 of the first attempt is line 2 of the second.
 TEST(RawTimings, ALineIsKnownByItsCustomId) {
   Directory dir;
-  RequestTiming a = request(1, 1), b = request(1, 2), again = request(3, 2);
-  a.custom_id = "a", b.custom_id = "b", again.custom_id = "again";
+  RequestTiming a = request(1, 1), b = request(1, 2), c = request(3, 2);
+  a.custom_id = "a", b.custom_id = "b", c.custom_id = "c";
   {
     RawTimings raw(dir.path, 1, 0);
     raw.add(a), raw.add(request(7, 1));
-    again.attempt = 1, raw.add(again), again.attempt = 2;
+    c.attempt = 1, raw.add(c), c.attempt = 2;
   }
   {
     RawTimings raw(dir.path, 2, 0);
-    raw.add(b), raw.add(again);
+    raw.add(b), raw.add(c);
   }
   const Timings t = read_timings(dir.path);
   ASSERT_EQ(t.requests.size(), 4u);
   EXPECT_EQ(t.requests[0].custom_id, "a");
   EXPECT_EQ(t.requests[1].custom_id, "b");
-  EXPECT_EQ(t.requests[2].custom_id, "again");
+  EXPECT_EQ(t.requests[2].custom_id, "c");
   EXPECT_EQ(t.requests[2].attempt, 2);
 }
 
