@@ -57,7 +57,9 @@ __global__ void __launch_bounds__(kThreads)
       sum = __fmaf_rn(values[p][j].y, values[p][j].y, sum);
     }
   }
-  const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(block_sum(sum), static_cast<float>(n_cols)), eps)));
+  const float squares = block_sum(sum);  // beyond f32: NaN, for a factor of 0 would make a broken row look like a valid one
+  const float scale = isinf(squares) ? __int_as_float(0x7FC00000)
+                                     : __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, static_cast<float>(n_cols)), eps)));
   auto* out_row = reinterpret_cast<Piece*>(out + row * out_stride);
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {

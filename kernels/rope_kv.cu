@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(32 * kWarps) rope_heads(RopeKv a) {
   const float* norm = is_q ? a.q_norm : a.k_norm;
   if (norm != nullptr) {
     for (int offset = 16; offset > 0; offset /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, offset));
-    const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(a.head_dim)), a.eps)));
+    const float scale = isinf(sum) ? __int_as_float(0x7FC00000)  // as in rms_norm
+                                   : __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(a.head_dim)), a.eps)));
     const auto unit = [scale](float v) { return __bfloat162float(__float2bfloat16_rn(__fmul_rn(v, scale))); };
 #pragma unroll
     for (int p = 0; p < kMaxPairs; ++p) {

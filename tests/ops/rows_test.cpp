@@ -62,6 +62,13 @@ TEST_P(Rows, NormOfEqualValuesIsTheWeight) {
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(got[i], want[i], 1e-6f * 8);
 }
 
+TEST_P(Rows, NormOfARowWhoseSquaresOverflowIsNoNumber) {
+  Matrix out = matrix(2, 4);
+  ops->rms_norm(out.view, matrix(2, 4, {0x1p70f, 1, 1, 1, 1, 1, 1, 1}).view, weights({1, 1, 1, 1}).view, 0.0f);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(out.values()[i])) << i;
+  for (int i = 4; i < 8; ++i) EXPECT_EQ(out.values()[i], 1) << i;
+}
+
 TEST_P(Rows, NormMatchesTheReferenceOverOddSizes) {
   for (const int64_t n_cols : kOddSizes) {
     const int64_t n_rows = 3;
