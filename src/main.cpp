@@ -54,7 +54,7 @@ int run_main(int argc, char** argv) {
     code = dispatch(mpi, read_command(mpi, argc, argv));
   } catch (const AgreedError& e) {  // every rank knows
     code = e.code;
-    if (mpi.rank == 0) log_error(e.message);
+    if (mpi.rank == 0) e.code == ExitCode::stopped ? log_warning(e.message) : log_error(e.message);
   } catch (const Error& e) {
     log_error(concat(e.what(), " (", e.where.file_name(), ":", e.where.line(), ")"));
     mpi.abort(static_cast<int>(e.code));

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <vector>
 
+#include "base/durable_file.h"
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace lockstep {
 
@@ -75,22 +77,19 @@ Digest Digester::finish() const {
 }
 
 Digest digest_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(ExitCode::unreadable, path, ": ", std::strerror(errno));
+  int error = 0;
+  const FileHandle file = try_open(path, O_RDONLY, error);
+  if (error != 0) fail(ExitCode::unreadable, path, ": ", std::strerror(error));
   std::vector<char> block(size_t{4} << 20);
   Digester digester;
   for (;;) {
-    const ssize_t n = ::read(fd, block.data(), block.size());
+    leave_if_stopped();
+    const ssize_t n = ::read(file.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      ::close(fd);
-      fail(ExitCode::unreadable, path, ": ", std::strerror(error));
-    }
+    if (n < 0) fail(ExitCode::unreadable, path, ": ", std::strerror(errno));
     if (n == 0) break;
     digester.add({block.data(), static_cast<size_t>(n)});
   }
-  ::close(fd);
   return digester.finish();
 }
 

@@ -19,7 +19,7 @@ struct Digest {
 };
 Digest digest128(std::string_view bytes);
 
-// Content of a whole file, read in large blocks. Throws Error (unreadable) with the path.
+// Content of a whole file, read in large blocks. Throws Error (unreadable) with the path, Error (stopped) after a stop signal.
 Digest digest_file(const std::string& path);
 
 // Digest of a stream of pieces.

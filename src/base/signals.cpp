@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/error.h"
+
 namespace lockstep {
 
 namespace {
@@ -49,6 +51,11 @@ void catch_stop_signals() {
 
 int stop_signal() { return first_signal.load(); }
 bool stop_requested() { return stop_signal() != 0; }
+
+void leave_if_stopped(double patience_s) {
+  if (!stop_requested() || 1e-9 * static_cast<double>(now_ns() - first_ns.load()) < patience_s) return;
+  fail(ExitCode::stopped, "stopped by ", stop_signal_name(), ": nothing finished is lost; the same command resumes");
+}
 
 const char* stop_signal_name() {
   switch (stop_signal()) {

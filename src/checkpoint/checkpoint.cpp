@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "checkpoint/content.h"
 #include "checkpoint/dummy.h"
 #include "checkpoint/gguf_model.h"
@@ -152,6 +153,7 @@ void Checkpoint::read_rows(const std::string& name, Range rows, float* out) cons
   check(0 <= rows.begin && rows.begin <= rows.end && rows.end <= t.rows, "rows ", rows.begin, "..", rows.end, " of ", t.rows,
         " of ", name);
   if (rows.size() == 0) return;
+  leave_if_stopped();
   if (content_->dummy) return dummy_rows(name, name.ends_with("norm.weight"), rows, t.cols, out);
   const File& file = content_->weights[t.file];
   if (t.rows == 1) return read_vector(t, file, out);

@@ -55,7 +55,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     for (const std::string& warning : model.checkpoint->warnings()) log_warning(warning);
     job = open_job(options, model, ops->kernel_class());
   });
-  agree_on(*world, mpi.host, facts_of(options, model, *ops));
+  std::vector<std::pair<std::string, std::string>> facts;
+  everyone([&] { facts = facts_of(options, model, *ops); });
+  agree_on(*world, mpi.host, facts);
   if (from_rank_0(*world, job.plan.finished ? "finished" : "work") == "finished")
     return already_finished(job, options, everyone);
 
@@ -87,6 +89,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   n_pages = smallest(*groups->replica, n_pages);
   everyone([&] {
     stage->allocate_kv(n_pages);
+    leave_if_stopped();  // an old run that --overwrite replaces is still whole
     if (is_rank_0) begin_job(job, about_run(options, mesh, mpi));
   });
   const int64_t epoch = std::stoll(from_rank_0(*world, std::to_string(job.epoch)));
@@ -124,7 +127,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                  .on_step = [&](const StepTiming& step) { timings.add(step); }});
   Progress progress(is_rank_0 && options.progress != "off", is_rank_0 ? static_cast<int64_t>(job.input->lines().size()) : 0,
                     job.plan.n_done + job.plan.n_failed);
-  const auto serve = [&] {  // rank 0 between steps: other replicas' requests, the lock, the progress line
+  bool asked_rank_0 = false;  // to stop: on a rank that hands out no lines
+  const auto serve = [&] {    // rank 0 between steps: other replicas' requests, the lock, the progress line
+    if (!is_rank_0 && !is_root && stop_requested() && !std::exchange(asked_rank_0, true)) ask_to_stop(*world);
     if (!is_rank_0) return;
     server->poll(*world);
     if (stop_requested()) server->stop(*world);

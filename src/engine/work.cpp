@@ -92,6 +92,12 @@ void WorkServer::stop(Communicator& world) {
     if (root != world.rank()) world.post(w.bytes(), root);
 }
 
+void ask_to_stop(Communicator& world) {
+  ByteWriter w;
+  w.put(Kind::stop);
+  world.post(w.bytes(), 0);
+}
+
 WorkTotals WorkServer::totals() const {
   WorkTotals sum;
   for (const WorkTotals& report : reports) sum += report;
@@ -140,9 +146,7 @@ std::optional<InputLine> WorkClient::take() {
 void WorkClient::announce_stop() {
   if (std::exchange(stop_, true)) return;
   if (server_ != nullptr) return server_->stop(world_);
-  ByteWriter w;
-  w.put(Kind::stop);
-  world_.post(w.bytes(), 0);
+  ask_to_stop(world_);
 }
 
 void WorkClient::report(const WorkTotals& totals) {

@@ -33,7 +33,8 @@ class WorkServer {
   void poll(Communicator& world);                                         // answers what has arrived
   void stop(Communicator& world);                                         // tells every root to stop
   bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
-  WorkTotals totals() const;                                              // as last reported by the replicas
+  bool stopped() const { return stopped_; }
+  WorkTotals totals() const;  // as last reported by the replicas
 
   std::vector<WorkTotals> reports;  // [n_replicas]
 
@@ -52,6 +53,9 @@ class WorkServer {
   bool stopped_ = false;
 };
 
+// From any rank but 0, to rank 0: a stop signal came here, all shall stop.
+void ask_to_stop(Communicator& world);
+
 // On each replica's root. `server` where the root is world rank 0 itself, else null.
 class WorkClient {
  public:
@@ -61,7 +65,7 @@ class WorkClient {
   std::optional<InputLine> take();  // the next line, if one is here
   bool drained() const { return no_more_ && lines_.empty(); }
   void announce_stop();  // this replica stops on a signal of its own: the others shall too
-  bool stop_received() const { return stop_; }
+  bool stop_received() const { return stop_ || (server_ != nullptr && server_->stopped()); }
   void report(const WorkTotals& totals);
 
  private:

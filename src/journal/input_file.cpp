@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "journal/json_line.h"
 #include "journal/prompt_reader.h"
 
@@ -128,6 +129,7 @@ class LineReader {
   }
 
   void fill() {
+    leave_if_stopped();
     if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;

@@ -9,6 +9,7 @@
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/signals.h"
 #include "journal/output_record.h"
 
 namespace lockstep {
@@ -152,6 +153,7 @@ MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine>
   std::vector<Wanted> window;
   std::string bytes;
   const auto write_window = [&] {
+    leave_if_stopped(kStopPatience_s);
     read_window(states, window, bytes);
     for (const Wanted& w : window) {
       const std::string_view record = std::string_view(bytes).substr(w.at, w.done->length);
@@ -195,6 +197,7 @@ MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine>
   // Both are on disk before either gets its name; completions.jsonl comes last, so that where it is, the other is too.
   errors.file().sync();
   completions.file().sync();
+  leave_if_stopped(kStopPatience_s);
   errors.file().commit();
   completions.file().commit();
   return result;

@@ -24,7 +24,8 @@ struct MergeResult {
 
 // The caller holds the directory's lock. `state` is as recovered after the last commit. Error (output_io) where a line has
 // no record (unless `partial`), where its record is for another content, or where a shard no longer holds what was
-// recovered: then the final files stay as they were. A failed record gets its line's number, which the journal can't know.
+// recovered, Error (stopped) after a stop signal: then the final files stay as they were. A failed record gets its line's
+// number, which the journal can't know.
 MergeResult merge_outputs(const std::string& out_dir, std::span<const InputLine> lines, const JournalState& state,
                           bool partial);
 

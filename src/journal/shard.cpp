@@ -11,6 +11,7 @@
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace lockstep {
 
@@ -188,6 +189,7 @@ ShardScan scan_shard(const std::string& path, int64_t epoch, uint64_t from, uint
   LineReader line(epoch, from);
   std::vector<char> block(std::min<uint64_t>(kBlockBytes, limit > from ? limit - from : 0));
   while (at < limit) {
+    leave_if_stopped(kStopPatience_s);
     const size_t n = read_at(file.get(), block.data(), std::min<uint64_t>(block.size(), limit - at), at, path);
     if (n == 0) break;
     std::string_view rest(block.data(), n);

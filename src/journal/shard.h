@@ -40,6 +40,7 @@ std::string journal_path(const std::string& out_dir);                       // O
 std::string shard_path(const std::string& out_dir, const ShardName& name);  // OUT/journal/e0003-w002.jsonl
 std::vector<ShardName> list_shards(const std::string& out_dir);             // sorted: epoch, writer, generation
 
+inline constexpr double kStopPatience_s = 2;  // scan and merge, all but done as a rule, go on for so long after a stop signal
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
 
 void append_line(std::string& to, const JournalEntry& entry, int64_t epoch);
@@ -66,7 +67,7 @@ struct ShardScan {
 };
 
 // Reads from `from` (the begin of a line) to `limit` or the end of the file in blocks; memory doesn't depend on the length
-// of lines or file. Calls `found` for each good line, in order.
+// of lines or file. Calls `found` for each good line, in order. Error (stopped) after a stop signal.
 ShardScan scan_shard(const std::string& path, int64_t epoch, uint64_t from, uint64_t limit,
                      const std::function<void(const ScannedLine&)>& found);
 

@@ -56,6 +56,24 @@ TEST(Log, TheVariableSetsTheLevelOfAllRanks) {
   init_log({});
 }
 
+TEST(SignalsDeathTest, LongWorkIsLeftAfterASignal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        catch_stop_signals();
+        leave_if_stopped();
+        std::raise(SIGTERM);
+        leave_if_stopped(60);  // it came less than 60 s ago
+        try {
+          leave_if_stopped();
+        } catch (const Error& e) {
+          std::_Exit(e.code == ExitCode::stopped && std::string(e.what()).find("SIGTERM") != std::string::npos ? 0 : 2);
+        }
+        std::_Exit(3);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 TEST(SignalsDeathTest, TheFirstSetsAFlagTheSecondEnds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "comm/thread_comm.h"
 #include "engine/work_order.h"
 
 namespace lockstep {
@@ -130,6 +131,25 @@ TEST(WorkServer, AnIdleReplicaTakesHalfOfWhatASlowOneHasLeft) {
   for (auto range = server.next_range(0); !range.empty(); range = server.next_range(0)) first += range.size();
   EXPECT_EQ(first, 64u) << "all that replica 1 didn't take, of its own stretch too";
   EXPECT_TRUE(server.next_range(1).empty());
+}
+
+// Ranks 0 and 1 are roots, rank 2 is none. Whichever of them gets the signal, both roots stop.
+TEST(WorkStop, AnyRankStopsAll) {
+  for (int told = 0; told < 3; ++told) {
+    const auto world = make_thread_comms(3);
+    const std::vector<InputLine> lines = {line("aaaa", 1), line("bbbb", 2)};
+    WorkServer server(lines, all_of(lines), {0, 1});
+    WorkClient first(*world[0], &server, 0), second(*world[1], nullptr, 1);
+    EXPECT_FALSE(first.stop_received() || second.stop_received());
+    if (told == 0) first.announce_stop();
+    if (told == 1) second.announce_stop();
+    if (told == 2) ask_to_stop(*world[2]);
+    server.poll(*world[0]);
+    second.poll();
+    EXPECT_TRUE(first.stop_received()) << "signal at rank " << told;
+    EXPECT_TRUE(second.stop_received()) << "signal at rank " << told;
+    EXPECT_TRUE(server.finished());
+  }
 }
 
 }  // namespace
