@@ -216,19 +216,25 @@ void DirectoryLock::heartbeat() {
   ::utimensat(AT_FDCWD, path_.c_str(), nullptr, 0);
 }
 
-// Claims its own succession, so that nobody replaces the lock between the look and the removal. No throw: a lock that stays
-// is found stale by the next job.
+// Claims its own succession, so that nobody replaces the lock between the look and the removal; on a full disk it goes without
+// a claim, since a job on another host would have to wait for it. No throw: a lock that stays is found stale by the next job.
 void DirectoryLock::release() {
+  const std::string claim = claim_path(self_.token);
+  const auto is_ours = [&] { return read_small_file(path_) == text_; };
+  bool claimed = false;
   try {
-    if (read_small_file(path_) != text_) return;
-    const std::string claim = claim_path(self_.token);
+    if (!is_ours()) return;
     LockHolder claimant = self_;
     claimant.token = random_token();
-    if (!create_exclusive(claim, to_text(claimant))) return;
-    if (read_small_file(path_) == text_) ::unlink(path_.c_str());
-    ::unlink(claim.c_str());
+    try {
+      claimed = create_exclusive(claim, to_text(claimant));
+      if (!claimed) return;
+    } catch (const Error&) {
+    }
+    if (is_ours()) ::unlink(path_.c_str());
   } catch (const Error&) {
   }
+  if (claimed) ::unlink(claim.c_str());
 }
 
 }  // namespace lockstep
