@@ -250,6 +250,7 @@ void write_timings_h5(const std::string& path, const Timings& timings) {
 }
 
 void write_timings_h5(const std::string& path, const Timings& timings, const RequestSource& requests) {
+  (void)H5dont_atexit();  // a file that a full disk kept from closing would crash the library's clean-up (1.10.8)
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors come back as our own, not on stderr
   const std::string temporary = path + ".tmp";
   try {
