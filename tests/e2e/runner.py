@@ -84,4 +84,4 @@ def main(cases):
         counts[outcome] += 1
         print(f"{outcome:8}", case.__name__, said, flush=True)
     print(", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
-    sys.exit(1 if counts["FAILED"] else 0)
+    sys.exit(1 if counts["FAILED"] or not any(counts.values()) else 0)
