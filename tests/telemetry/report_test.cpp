@@ -88,7 +88,7 @@ TEST(Quantile, LiesBetweenNeighbours) {
 Timings::Step step(int32_t attempt, double start_s, double duration_s, int32_t n_in, int32_t n_out, int32_t n_seqs = 1) {
   StepTiming t{
       .start_s = start_s, .duration_s = duration_s, .n_prefill_tokens = n_in, .n_decode_tokens = n_out, .n_seqs = n_seqs};
-  t.n_pages = 10 * n_seqs;
+  t.n_pages = int64_t{10} * n_seqs;
   return {attempt, t};
 }
 
