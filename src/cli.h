@@ -13,16 +13,16 @@ namespace lockstep {
 struct RunOptions {
   std::string model, input, output;
 
-  std::optional<int> tp, pp, dp;      // left out: derived from the number of ranks
-  std::string device = "auto";        // auto | cpu | cuda
-  std::string dtype = "auto";         // auto | f32 | bf16
-  std::string load_format = "auto";   // auto | dummy
-  int64_t max_batch_tokens = 0;       // new tokens a step; 0: the device's default
-  int64_t max_sequences = 0;          // a replica works on at a time; 0: the device's default
-  int64_t max_model_len = 0;          // prompt + completion, tokens; 0: the model's
-  std::optional<uint64_t> kv_memory;  // bytes a rank
+  std::optional<int> tp, pp, dp;          // left out: derived from the number of ranks
+  std::string device = "auto";            // auto | cpu | cuda
+  std::string dtype = "auto";             // auto | f32 | bf16
+  std::string load_format = "auto";       // auto | dummy
+  int64_t max_batch_tokens = 0;           // new tokens a step; 0: the device's default
+  int64_t max_sequences = 0;              // a replica works on at a time; 0: the device's default
+  int64_t max_model_len = 0;              // prompt + completion, tokens; 0: the model's
+  std::optional<uint64_t> kv_memory;      // bytes a rank
   std::optional<double> memory_fraction;  // for KV pages: of the node's free memory (0.5), or of a GPU's (0.9)
-  int threads = 0;                    // a rank; 0: derived
+  int threads = 0;                        // a rank; 0: derived
   bool prefix_cache = true;
   bool graphs = true;  // CUDA only
 

@@ -30,6 +30,8 @@ Mesh layout_of(const RunOptions& options, int n_ranks) {
   return mesh;
 }
 
-int lag_of(const RunOptions& options, const Mesh& mesh) { return options.lag.value_or(mesh.pp > 1 ? mesh.pp - 1 : options.device == "cuda"); }
+int lag_of(const RunOptions& options, const Mesh& mesh) {
+  return options.lag.value_or(mesh.pp > 1 ? mesh.pp - 1 : options.device == "cuda");
+}
 
 }  // namespace lockstep

@@ -127,6 +127,7 @@ struct CudaOptions {
   int device = 0;
   int n_slots = 256;
 };
-std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);  // in builds with LOCKSTEP_CUDA; Error (environment) without a GPU
+std::unique_ptr<Ops> make_cuda_ops(
+    const CudaOptions& options);  // in builds with LOCKSTEP_CUDA; Error (environment) without a GPU
 
 }  // namespace lockstep

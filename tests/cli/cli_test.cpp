@@ -209,8 +209,8 @@ TEST(Cli, HelpAndVersion) {
   for (const char* option :
        {"--model", "--input", "--output", "--tp", "--kv-memory", "--temperature", "--retry-errors", "--progress"})
     EXPECT_THAT(help, HasSubstr(option));
-  EXPECT_THAT(help, AllOf(HasSubstr("(2048; GPU 8192)"), HasSubstr("Layout"), HasSubstr("[not in this version: quick, standard, deep]"),
-                          Not(HasSubstr("--lag"))));
+  EXPECT_THAT(help, AllOf(HasSubstr("(2048; GPU 8192)"), HasSubstr("Layout"),
+                          HasSubstr("[not in this version: quick, standard, deep]"), Not(HasSubstr("--lag"))));
   EXPECT_THAT(parse({"merge", "--help"}).text, HasSubstr("--partial"));
 }
 
