@@ -19,6 +19,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "comm/communicator.h"
+#include "commands/device.h"
 #include "commands/final_timings.h"
 #include "commands/finish.h"
 #include "commands/job.h"
@@ -81,7 +82,7 @@ class FakeReplica {
 class Bookkeeping {
  public:
   Bookkeeping(RunOptions options, int n_replicas)
-      : options_(std::move(options)),
+      : options_(with_device(std::move(options))),
         n_replicas_(n_replicas),
         model_(open_model(options_)),
         language_(*model_.checkpoint, model_.defaults, model_.max_model_len),
