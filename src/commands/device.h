@@ -22,9 +22,8 @@ void check_device(const RunOptions& options, const Mesh& mesh);
 // On GPUs: the one with the number of the rank on its node, counted round where there are fewer.
 std::unique_ptr<Ops> make_ops(const RunOptions& options, const MpiSession& mpi, int n_threads);
 
-// Bytes that KV pages may take now: of the host's free memory --memory-fraction (0.5), shared by the node's ranks; of a GPU all
-// but what
-// --memory-fraction (0.9) of its whole memory leaves alone.
+// Bytes that KV pages may take now. Host: --memory-fraction (0.5) of the free memory, shared by the node's ranks. GPU: the free
+// memory without the part of the whole that --memory-fraction (0.9) leaves alone.
 uint64_t kv_bytes_available(const RunOptions& options, int node_size);
 
 }  // namespace lockstep

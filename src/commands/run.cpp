@@ -26,7 +26,6 @@ namespace lockstep {
 // open · agree · load · while work: step · merge, report
 ExitCode run(MpiSession& mpi, const RunOptions& given) {
   PhaseTimer phases;
-  const RunOptions options = with_device(given);
   const auto world = make_mpi_world();
   const auto everyone = [&](const std::function<void()>& work) { together(*world, mpi.host, work); };
   const bool is_rank_0 = mpi.rank == 0;
@@ -35,16 +34,18 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   phases.begin("open");
   Mesh mesh;
   Place place;
+  RunOptions options = given;
   ModelSource model;
   std::unique_ptr<Ops> ops;
   int64_t n_pages = 0;
-  const int n_threads = threads_for_rank(mpi, options.threads);
+  const int n_threads = threads_for_rank(mpi, given.threads);
   everyone([&] {
+    options = with_device(given);
     mesh = layout_of(options, mpi.size);
     place = mesh.place(mpi.rank);
     init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
-    model = open_model(options);
     check_device(options, mesh);
+    model = open_model(options);
     ops = make_ops(options, mpi, n_threads);
     const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
     n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
