@@ -2,18 +2,13 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <thread>
-#include <vector>
-
 #include "base/hash.h"
+#include "base/pieces.h"
 #include "checkpoint/hf_config.h"
 
 namespace lockstep {
 
 namespace {
-
-constexpr int64_t kValuesAThread = int64_t{1} << 20;  // from so many on, threads help: a large model has 10^10
 
 uint64_t mixed(uint64_t x) {  // splitmix64
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -44,23 +39,17 @@ CheckpointContent open_dummy(const std::string& path) {
 
 void dummy_rows(const std::string& name, bool is_norm, Range rows, int64_t cols, float* out) {
   const uint64_t seed = hash64(name);
-  const auto fill = [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const uint64_t row = mixed(seed + static_cast<uint64_t>(r) * 0x9E3779B97F4A7C15u);
-      float* to = out + (r - rows.begin) * cols;
+  in_pieces(rows.size(), rows.size() * cols, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t row = mixed(seed + static_cast<uint64_t>(rows.begin + i) * 0x9E3779B97F4A7C15u);
+      float* to = out + i * cols;
       for (int64_t c = 0; c < cols; ++c) {
         const uint64_t x = (row + static_cast<uint64_t>(c)) * 0xD6E8FEB86659FD93u;
         const auto high = static_cast<int32_t>((x ^ x >> 32) * 0xD6E8FEB86659FD93u >> 40) - (1 << 23);
         to[c] = (is_norm ? 1.0f : 0.0f) + 0.03f * 0x1p-23f * static_cast<float>(high);
       }
     }
-  };
-  const int64_t n_threads = std::clamp<int64_t>(rows.size() * cols / kValuesAThread, 1,
-                                                std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 16));
-  std::vector<std::jthread> threads;
-  for (int64_t t = 1; t < n_threads; ++t)
-    threads.emplace_back(fill, rows.begin + rows.size() * t / n_threads, rows.begin + rows.size() * (t + 1) / n_threads);
-  fill(rows.begin, rows.begin + rows.size() / n_threads);
+  });
 }
 
 std::string dummy_tokenizer_json(int64_t vocab) {

@@ -20,8 +20,6 @@ std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double*
   return std::make_unique<TimedComm>(make_mpi_comm(ranks), seconds);
 }
 
-int64_t pages_of(int64_t n_tokens) { return (n_tokens + kPageSize - 1) / kPageSize; }
-
 }  // namespace
 
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
@@ -36,7 +34,7 @@ std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,
                          int node_size) {
   const size_t bytes_a_page = kv_page_bytes(shard, model.dtype, ops);
-  const int64_t for_one = pages_of(model.max_model_len);
+  const int64_t for_one = pages_for(model.max_model_len);
   const uint64_t bytes = options.kv_memory ? *options.kv_memory : kv_bytes_available(options, node_size);
   const auto n_pages = std::min(static_cast<int64_t>(bytes / bytes_a_page), for_one * options.max_sequences);
   if (n_pages < for_one)

@@ -1,14 +1,15 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/pieces.h"
 #include "model/rope.h"
 
 namespace lockstep {
@@ -23,36 +24,25 @@ struct Part {  // rows of one tensor of the checkpoint
 // No trained weight comes near it. A flipped bit of an exponent goes beyond, and sums of squares may then overflow.
 constexpr float kMaxWeight = 0x1p40f;
 
-// The largest of the bits without sign, which order as the magnitudes do: NaN and infinity come last.
-uint32_t largest_magnitude(std::span<const float> values) {
-  uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFF'FFFFu);
-  return largest;
-}
+// Bits without sign order as the magnitudes do: NaN and infinity come last.
+uint32_t magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7FFF'FFFFu; }
 
-// The same by several threads where there is much to look at: a large model has 10^10 values.
-uint32_t largest_of_many(std::span<const float> values) {
-  constexpr size_t kValuesAThread = size_t{1} << 20;
-  const size_t n =
-      std::clamp<size_t>(values.size() / kValuesAThread, 1, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
-  std::vector<uint32_t> largest(n);
-  const auto look = [&](size_t i) {
-    const size_t begin = values.size() * i / n, end = values.size() * (i + 1) / n;
-    largest[i] = largest_magnitude(values.subspan(begin, end - begin));
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 1; i < n; ++i) threads.emplace_back(look, i);
-    look(0);
-  }
-  return *std::max_element(largest.begin(), largest.end());
+bool all_sound(std::span<const float> values) {
+  std::atomic<bool> sound = true;
+  const auto n = static_cast<int64_t>(values.size());
+  in_pieces(n, n, 8, [&](int64_t begin, int64_t end) {
+    uint32_t largest = 0;
+    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, magnitude(values[static_cast<size_t>(i)]));
+    if (largest > magnitude(kMaxWeight)) sound = false;
+  });
+  return sound;
 }
 
 // Damaged weights are refused here with their place: later they are a NaN in every line, or in none and the text is wrong.
 void read_checked(const Checkpoint& checkpoint, const std::string& name, Range rows, float* out) {
   checkpoint.read_rows(name, rows, out);
   const int64_t cols = checkpoint.shape(name).second;
-  if (largest_of_many({out, static_cast<size_t>(rows.size() * cols)}) <= std::bit_cast<uint32_t>(kMaxWeight)) return;
+  if (all_sound({out, static_cast<size_t>(rows.size() * cols)})) return;
   for (int64_t i = 0; i < rows.size() * cols; ++i) {
     if (std::abs(out[i]) <= kMaxWeight) continue;
     fail(ExitCode::unreadable, "tensor '", name, "' holds ", out[i], " at row ", rows.begin + i / cols, ", column ", i % cols,

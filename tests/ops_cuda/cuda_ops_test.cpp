@@ -1,17 +1,15 @@
 // Ops on a GPU against the double reference, against Ops on the CPU, and against themselves: the same bytes however a step is
 // cut. Skipped visibly where there is no GPU.
-#include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <random>
 
 #include "ops/cuda/cuda_device.h"
 #include "ops/ops.h"
-#include "tests/reference/ops_reference.h"
+#include "tests/ops/ops_testing.h"
 
 namespace lockstep {
 namespace {
@@ -26,21 +24,14 @@ class CudaOpsTest : public ::testing::Test {
   std::unique_ptr<Ops> gpu, cpu;
 };
 
-float rounded(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
-
-std::vector<float> random_bf16(int64_t n, uint64_t seed, float scale = 1) {
-  std::mt19937_64 random(seed);
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& v : values) v = rounded(scale * (static_cast<float>(random() >> 40) * 0x1p-23f - 1));
-  return values;
-}
-
-struct Matrix {
-  Matrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, int64_t spare = 8)
+// As Matrix of ops_testing.h, for memory that the host can't reach.
+struct DeviceMatrix {
+  DeviceMatrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, int64_t spare = 8)
       : ops(&ops), buffer(ops.allocate(static_cast<size_t>(rows * (cols + spare)) * size_of(dtype))) {
     view = {buffer.data(), dtype, rows, cols, cols + spare};
   }
-  Matrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, const std::vector<float>& values) : Matrix(ops, dtype, rows, cols) {
+  DeviceMatrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, const std::vector<float>& values)
+      : DeviceMatrix(ops, dtype, rows, cols) {
     ops.upload(view, values.data());
   }
   std::vector<float> values() const {
@@ -53,22 +44,13 @@ struct Matrix {
   TensorView view;
 };
 
-LinearWeight load(Ops& ops, int64_t n_out, int64_t k, const std::vector<float>& w) {
-  return ops.load_linear(n_out, k, DType::bf16, [&](Range rows, float* out) {
-    std::memcpy(out, w.data() + rows.begin * k, static_cast<size_t>(rows.size() * k) * sizeof(float));
-  });
-}
-
-bool same_bytes(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 // ---- linear ----
 
 TEST_F(CudaOpsTest, LinearMatchesTheReference) {
   for (const auto& [rows, n_out, k] : {std::array<int64_t, 3>{1, 64, 64}, {17, 960, 576}, {300, 72, 1536}, {5, 8, 8}}) {
-    const auto x = random_bf16(rows * k, 1), w = random_bf16(n_out * k, 2), bias = random_bf16(n_out, 3);
-    LinearWeight weight = load(*gpu, n_out, k, w);
+    const auto x = random_values(rows * k, 1, DType::bf16), w = random_values(n_out * k, 2, DType::bf16),
+               bias = random_values(n_out, 3, DType::bf16);
+    LinearWeight weight = load(*gpu, DType::bf16, n_out, k, w);
     reference::Vector scale;
     for (const DType type : {DType::bf16, DType::f32}) {
       for (const bool with_bias : {false, true}) {
@@ -81,8 +63,8 @@ TEST_F(CudaOpsTest, LinearMatchesTheReference) {
         const auto want = reference::linear({x.begin(), x.end()}, {w.begin(), w.end()},
                                             with_bias ? reference::Vector(bias.begin(), bias.end()) : reference::Vector(), rows,
                                             n_out, k, &scale);
-        const Matrix in(*gpu, DType::bf16, rows, k, x);
-        const Matrix out(*gpu, type, rows, n_out);
+        const DeviceMatrix in(*gpu, DType::bf16, rows, k, x);
+        const DeviceMatrix out(*gpu, type, rows, n_out);
         gpu->linear(out.view, in.view, weight);
         const auto got = out.values();
         for (size_t i = 0; i < want.size(); ++i) {  // one rounding, and a second where a bias is added to a rounded sum
@@ -97,15 +79,15 @@ TEST_F(CudaOpsTest, LinearMatchesTheReference) {
 TEST_F(CudaOpsTest, ARowOfAProductDoesntSeeTheOthers) {
   for (const auto& [n_out, k] :
        {std::pair<int64_t, int64_t>{960, 576}, {576, 1536}, {6144, 4096}, {4096, 14336}, {49152, 576}}) {
-    const LinearWeight weight = load(*gpu, n_out, k, random_bf16(n_out * k, 2, 0.05f));
+    const LinearWeight weight = load(*gpu, DType::bf16, n_out, k, random_values(n_out * k, 2, DType::bf16, 0.05f));
     constexpr int64_t kMost = 1030;
-    const Matrix x(*gpu, DType::bf16, kMost, k, random_bf16(kMost * k, 1));
+    const DeviceMatrix x(*gpu, DType::bf16, kMost, k, random_values(kMost * k, 1, DType::bf16));
     const DType type = n_out > 40000 ? DType::f32 : DType::bf16;
-    const Matrix all(*gpu, type, kMost, n_out);
+    const DeviceMatrix all(*gpu, type, kMost, n_out);
     gpu->linear(all.view, x.view, weight);
     const auto want = all.values();
     for (const int64_t m : {1, 2, 7, 16, 17, 33, 64, 100, 128, 129, 255, 256, 257, 511, 700, 1024}) {
-      const Matrix few(*gpu, type, m, n_out);
+      const DeviceMatrix few(*gpu, type, m, n_out);
       gpu->linear(few.view, x.view.top(m), weight);
       ASSERT_TRUE(same_bytes(few.values(), {want.begin(), want.begin() + m * n_out}))
           << m << " rows of " << k << " -> " << n_out;
@@ -126,7 +108,7 @@ struct Layer {
       : heads(heads), window(window), lengths(lengths) {
     int64_t n = 0;
     for (const int32_t length : lengths) begin.push_back(n), n += length;
-    qkv = random_bf16(n * heads.qkv_cols(), 5, 2);
+    qkv = random_values(n * heads.qkv_cols(), 5, DType::bf16, 2);
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), half = heads.head_dim / 2;
     for (int64_t p = 0; p < longest; ++p)
       for (int64_t i = 0; i < heads.head_dim; ++i) {
@@ -134,7 +116,7 @@ struct Layer {
             static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(i % half) / static_cast<double>(half));
         rope.push_back(static_cast<float>(i < half ? std::cos(angle) : std::sin(angle)));
       }
-    if (norms) q_norm = random_bf16(heads.head_dim, 6), k_norm = random_bf16(heads.head_dim, 7);
+    if (norms) q_norm = random_values(heads.head_dim, 6, DType::bf16), k_norm = random_values(heads.head_dim, 7, DType::bf16);
   }
 
   // New tokens of each sequence in steps of chunk[s] tokens; the rows of the result in the order of qkv.
@@ -155,11 +137,11 @@ struct Layer {
                rubbish.data());
     const KvPages kv{cache.data(), DType::bf16, static_cast<int64_t>(order.size()), heads.n_kv_heads, heads.head_dim};
     const auto vector = [&](const std::vector<float>& v, int64_t rows) {
-      return Matrix(ops, DType::f32, rows, static_cast<int64_t>(v.size()) / std::max<int64_t>(1, rows), v);
+      return DeviceMatrix(ops, DType::f32, rows, static_cast<int64_t>(v.size()) / std::max<int64_t>(1, rows), v);
     };
-    Matrix rope_matrix(ops, DType::f32, static_cast<int64_t>(rope.size()) / heads.head_dim, heads.head_dim, 0);
+    DeviceMatrix rope_matrix(ops, DType::f32, static_cast<int64_t>(rope.size()) / heads.head_dim, heads.head_dim, 0);
     ops.upload(rope_matrix.view, rope.data());
-    const Matrix q = vector(q_norm, q_norm.empty() ? 0 : 1), k = vector(k_norm, k_norm.empty() ? 0 : 1);
+    const DeviceMatrix q = vector(q_norm, q_norm.empty() ? 0 : 1), k = vector(k_norm, k_norm.empty() ? 0 : 1);
 
     std::vector<float> result(static_cast<size_t>(qkv.size() / cols * out_cols));
     std::vector<int32_t> done(lengths.size(), 0);
@@ -187,7 +169,7 @@ struct Layer {
       if (!more) break;
       b.token_ids.assign(b.positions.size(), 0);
       const auto n = static_cast<int64_t>(b.positions.size());
-      const Matrix in(ops, DType::bf16, n, cols, rows), out(ops, DType::bf16, n, out_cols);
+      const DeviceMatrix in(ops, DType::bf16, n, cols, rows), out(ops, DType::bf16, n, out_cols);
       const DeviceBatch batch = ops.upload_batch(b);
       ops.rope_store_kv(in.view, q_norm.empty() ? TensorView{} : q.view, k_norm.empty() ? TensorView{} : k.view, 1e-6f,
                         rope_matrix.view, heads, kv, batch);
@@ -232,14 +214,15 @@ TEST_F(CudaOpsTest, AttentionGivesTheSameBytesHoweverItIsCut) {
 
 TEST_F(CudaOpsTest, RowsAreThoseOfTheCpu) {
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 64}, {37, 576}, {200, 4096}}) {
-    const auto x = random_bf16(rows * cols, 1, 3), y = random_bf16(rows * cols, 2, 3), w = random_bf16(cols, 3);
-    const auto gate_up = random_bf16(rows * 2 * cols, 4, 4);
+    const auto x = random_values(rows * cols, 1, DType::bf16, 3), y = random_values(rows * cols, 2, DType::bf16, 3),
+               w = random_values(cols, 3, DType::bf16);
+    const auto gate_up = random_values(rows * 2 * cols, 4, DType::bf16, 4);
     std::vector<std::vector<float>> results[2];
     for (Ops* ops : {cpu.get(), gpu.get()}) {
       auto& out = results[ops == gpu.get()];
-      const Matrix a(*ops, DType::bf16, rows, cols, x), b(*ops, DType::bf16, rows, cols, y),
+      const DeviceMatrix a(*ops, DType::bf16, rows, cols, x), b(*ops, DType::bf16, rows, cols, y),
           g(*ops, DType::bf16, rows, 2 * cols, gate_up);
-      const Matrix weight(*ops, DType::f32, 1, cols, w), normed(*ops, DType::bf16, rows, cols),
+      const DeviceMatrix weight(*ops, DType::f32, 1, cols, w), normed(*ops, DType::bf16, rows, cols),
           act(*ops, DType::bf16, rows, cols);
       ops->rms_norm(normed.view, a.view, weight.view, 1e-5f);
       out.push_back(normed.values());
@@ -270,7 +253,7 @@ struct Draws {
 
 StepOutcome sample(Ops& ops, const std::vector<float>& logits, int64_t vocab, const Draws& draws, int64_t step) {
   const auto n = static_cast<int64_t>(draws.samples.size());
-  Matrix matrix(ops, DType::f32, n, vocab, logits);
+  DeviceMatrix matrix(ops, DType::f32, n, vocab, logits);
   StepBatch b;
   b.step = step;
   b.q_offsets = b.page_offsets = {0};
