@@ -21,9 +21,6 @@ namespace {
 double seconds_of(const std::function<void()>& work, int repeats) {
   work();
   cudaDeviceSynchronize();
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) {
     // Ops run on a stream of their own; events of the default stream would not wait for it. So: the wall of many, with the

@@ -178,29 +178,23 @@ cublasLtMatmulAlgo_t CudaGemm::choose(Product trial) {
   std::byte* got = expected + aligned(n_compared * trial.n * element);
   trial.x = x, trial.x_stride = trial.k, trial.out_stride = trial.n;
 
+  auto algorithms = candidates(trial, kCandidates);
+  std::erase_if(algorithms, [&](const auto& algorithm) { return !sums_ones(trial, algorithm); });
+  check_cuda(kernels::fill_random(reinterpret_cast<__nv_bfloat16*>(x), static_cast<size_t>(trial.m * trial.k), 1, stream_),
+             "filling a trial");
+  Product few = trial;
+  few.m = n_compared, few.out = expected;
+  multiply(few, reference);
+  trial.out = got;
   double best_ms = 1e30;
   cublasLtMatmulAlgo_t best = reference;
-  for (const auto& algorithm : candidates(trial, kCandidates)) {
-    ++verdicts_.n_tried;
-    if (!sums_ones(trial, algorithm)) {
-      ++verdicts_.n_refused;
-      continue;
-    }
-    check_cuda(kernels::fill_random(reinterpret_cast<__nv_bfloat16*>(x), static_cast<size_t>(trial.m * trial.k), 1, stream_),
-               "filling a trial");
-    Product few = trial;
-    few.m = n_compared, few.out = expected;
-    multiply(few, reference);
-    trial.out = got;
+  for (const auto& algorithm : algorithms) {
     multiply(trial, algorithm);
     check_cuda(cudaMemsetAsync(flag_.data(), 0, sizeof(int), stream_), "comparing products");
     check_cuda(kernels::compare(expected, got, static_cast<size_t>(n_compared * trial.n * element),
                                 reinterpret_cast<int*>(flag_.data()), stream_),
                "comparing products");
-    if (flag_is_set()) {
-      ++verdicts_.n_refused;
-      continue;
-    }
+    if (flag_is_set()) continue;
     if (const double ms = milliseconds(trial, algorithm); ms < best_ms) best_ms = ms, best = algorithm;
   }
   return best;

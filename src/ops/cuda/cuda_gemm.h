@@ -1,7 +1,7 @@
 // Dense products by cuBLASLt whose rows don't see each other: only algorithms that don't split K, and of those only ones that
 // give the bytes of the shape's reference algorithm (M 256) on random rows, and exact sums of ones. Of the admitted the fastest
-// is taken, for each shape and power of two of M: whichever that is, the bytes are the same. Found out on first use (some 10 ms
-// a shape and size), so that no verdict can be older than the library or driver that it is about.
+// is taken, for each shape and power of two of M: whichever that is, the bytes are the same. Found out when a shape
+// first comes, so that no verdict can be older than the library or driver that it is about.
 //   CudaGemm gemm(stream);  gemm.run(out, x, weight);      out [M, n_out] = x [M, k] W^T
 #pragma once
 
@@ -28,10 +28,6 @@ class CudaGemm {
   void run(TensorView out, TensorView x, const LinearWeight& weight);
 
   std::string library_version() const;
-  struct Verdicts {
-    int n_tried = 0, n_refused = 0;  // algorithms, over all shapes and sizes
-  };
-  const Verdicts& verdicts() const { return verdicts_; }
 
  private:
   struct Product {  // out [m, n] = x [m, k] w [n, k]^T, in pointers and strides
@@ -60,7 +56,6 @@ class CudaGemm {
   Buffer workspace_, scratch_, flag_;
   std::map<Shape, cublasLtMatmulAlgo_t> references_;
   std::map<Size, cublasLtMatmulAlgo_t> chosen_;
-  Verdicts verdicts_;
 };
 
 }  // namespace lockstep

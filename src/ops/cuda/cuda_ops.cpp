@@ -38,7 +38,7 @@ CudaOps::CudaOps(const CudaOptions& options)
   kernel_class_ = kernel_class_of(options.device, gemm_.library_version());
   slots_ = allocate_on_gpu(static_cast<size_t>(n_slots_) * sizeof(int32_t));
   check_cuda(cudaMemsetAsync(slots_.data(), 0, slots_.bytes(), stream_), "clearing the sample buffer");
-  slot_states_.resize(static_cast<size_t>(n_slots_));
+  wishes_.resize(static_cast<size_t>(n_slots_));
 }
 
 CudaOps::~CudaOps() { cudaStreamSynchronize(stream_); }
@@ -56,7 +56,6 @@ void CudaOps::upload(TensorView to, const float* from) {
                                  static_cast<size_t>(to.rows), cudaMemcpyHostToDevice, stream_),
                "copying to the GPU");
   } else {
-    grow(load_device_[0], kLoadBytes, allocate_on_gpu);
     const auto rows_a_time = std::max<int64_t>(1, static_cast<int64_t>(kLoadBytes / (cols * 4)));
     grow(load_device_[0], static_cast<size_t>(rows_a_time) * cols * 4, allocate_on_gpu);
     for (int64_t row = 0; row < to.rows; row += rows_a_time) {
@@ -74,17 +73,17 @@ void CudaOps::upload(TensorView to, const float* from) {
 
 void CudaOps::download(float* to, TensorView from) {
   const auto cols = static_cast<size_t>(from.cols), rows = static_cast<size_t>(from.rows);
+  Buffer wide;  // until the copy is done
   if (from.dtype == DType::f32) {
     check_cuda(cudaMemcpy2DAsync(to, cols * 4, from.data, static_cast<size_t>(from.row_stride) * 4, cols * 4, rows,
                                  cudaMemcpyDeviceToHost, stream_),
                "copying from the GPU");
   } else {
-    const Buffer wide = allocate_on_gpu(rows * cols * 4);
+    wide = allocate_on_gpu(rows * cols * 4);
     check_cuda(kernels::to_f32(reinterpret_cast<float*>(wide.data()), bf16(from), stride_of(from), count(from.rows), from.cols,
                                stream_),
                "widening to f32");
     check_cuda(cudaMemcpyAsync(to, wide.data(), rows * cols * 4, cudaMemcpyDeviceToHost, stream_), "copying from the GPU");
-    check_cuda(cudaStreamSynchronize(stream_), "copying from the GPU");
   }
   check_cuda(cudaStreamSynchronize(stream_), "copying from the GPU");
 }

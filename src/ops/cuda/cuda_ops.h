@@ -86,10 +86,6 @@ class CudaOps final : public Ops {
     std::vector<Part> parts;
     std::unique_ptr<Event> done;
   };
-  struct SlotState {  // what its requests' wishes are; its counts are on the GPU
-    LogitAdjustments wishes;
-  };
-
   const AttentionWork& attention_work(int group, const DeviceBatch& batch);
   const float* adjusted_logits(TensorView logits, const DeviceBatch& batch, std::vector<int32_t>& row_of);
   void begin_adjustments(const DeviceBatch& batch, int64_t vocab);
@@ -109,8 +105,8 @@ class CudaOps final : public Ops {
   Buffer load_host_[2], load_device_[2];
   Event load_events_[2];
   AttentionWork work_;
-  const int32_t *token_pages_ = nullptr, *positions_ = nullptr;
-  std::vector<SlotState> slot_states_;
+  const int32_t* token_pages_ = nullptr;
+  std::vector<LogitAdjustments> wishes_;  // [n_slots]  the counts that go with them are on the GPU
   std::deque<Pending> pending_;
   std::vector<Pending> spare_;  // with memory and event, to be used again
   int64_t collected_ = -1;

@@ -103,7 +103,7 @@ void CudaOps::begin_adjustments(const DeviceBatch& batch, int64_t vocab) {
                                      static_cast<int>(vocab), tokens, static_cast<int>(a.prompt.size()),
                                      tokens + a.prompt.size(), static_cast<int>(a.completion.size()), stream_),
                "counting tokens");
-    slot_states_[static_cast<size_t>(a.slot)].wishes = a;
+    wishes_[static_cast<size_t>(a.slot)] = a;
   }
 }
 
@@ -116,7 +116,7 @@ const float* CudaOps::adjusted_logits(TensorView logits, const DeviceBatch& batc
   for (size_t i = 0; i < batch.host->samples.size(); ++i) {
     const SampleRow& row = batch.host->samples[i];
     if (!row.adjusted) continue;
-    const LogitAdjustments& a = slot_states_[static_cast<size_t>(row.slot)].wishes;
+    const LogitAdjustments& a = wishes_[static_cast<size_t>(row.slot)];
     row_of[i] = static_cast<int32_t>(rules.size());
     kernels::AdjustRule rule{.row = static_cast<int32_t>(i),
                              .slot = row.slot,
