@@ -1,7 +1,7 @@
 // Decode: one sequence and kv head a block, its chunks dealt to four warps; reads 4 head_dim bytes a position and kv head, once, so memory
-// decides. H200, 8 kv heads of 128: 0.99 of the copy rate at 256 sequences x 1024, 1.01 at 64 x 4096, 0.80 at 1024 x 300 (a block's start
+// decides. H200, 8 kv heads of 128: 0.94 of the copy rate at 256 sequences x 1024, 1.03 at 64 x 4096, 0.79 at 1024 x 300 (a block's start
 // and its last round, which has work for one warp).
-// Prefill: 128 query rows a block; 4 head_dim flops a (query, key) pair, so the matrix units decide: 0.23 of the product rate at 8192
+// Prefill: 128 query rows a block; 4 head_dim flops a (query, key) pair, so the matrix units decide: 0.25 of the product rate at 8192
 // tokens. It runs mma.sync with two warps a scheduler at 255 registers; the exponentials and the merge of chunks aren't hidden behind the
 // products, for which wgmma and warps with roles of their own would be needed.
 #include "kernels/attention.h"
