@@ -4,7 +4,7 @@
 source "$(dirname "$0")/tiny.sh"
 kills=${KILLS:-50} seed=${SEED:-$RANDOM} n_lines=1200; RANDOM=$seed
 echo "seed $seed"
-make_input $n_lines "$WORK/input.jsonl"
+make_input $n_lines "$WORK/input.jsonl" 40  # seconds of work: the journal commits every two
 lockstep 1 --input "$WORK/input.jsonl" --output "$WORK/reference"
 expect_status 20
 
@@ -36,8 +36,10 @@ while [ $n_killed -lt "$kills" ]; do
     open) await 0 && sleep "0.$((RANDOM % 3))$((RANDOM % 10))" || true ;;
     load) await 1 && sleep "0.$((RANDOM % 3))$((RANDOM % 10))" || true ;;
     run)
-      await 2 && sleep "$(printf '%d.%03d' $((ms = RANDOM % reach_ms, ms / 1000)) $((ms % 1000)))" || true
-      if alive "$job"; then reach_ms=$((reach_ms * 11 / 10)); else reach_ms=$((reach_ms * 7 / 10 + 50)); fi ;;
+      # A moment of what the work left should take; the estimate follows what is met there.
+      ms=$((RANDOM % (reach_ms * (n_lines - before) / n_lines + 50)))
+      await 2 && sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))" || true
+      if alive "$job" && ! [ -e "$marks/3" ]; then reach_ms=$((reach_ms * 11 / 10)); else reach_ms=$((reach_ms * 7 / 10)); fi ;;
     merge) await 3 && sleep "0.$((RANDOM % 4))$((RANDOM % 10))" || true ;;
     rename) await 4 && sleep "0.$((RANDOM % 2))$((RANDOM % 10))" || true ;;
   esac

@@ -12,13 +12,14 @@ random.seed(7)
 with open(sys.argv[1], "w", encoding="utf-8") as f:
     for i in range(240):
         name = ["<script>alert(1)</script>", "</script><img src=x>", "ключ-界-👍", "\"quotes\" & 'more'"][i % 4] + f" {i}"
-        f.write(json.dumps({"custom_id": name, "prompt": "word " * random.randint(1, 40), "max_tokens": random.randint(8, 120)}) + "\n")
+        f.write(json.dumps({"custom_id": name, "prompt": "word " * random.randint(1, 40), "max_tokens": random.randint(60, 400)}) + "\n")
         if i % 60 == 59: f.write(json.dumps({"prompt": 7}) + "\n")
 P
-run_in() {  # OUT NP OPTIONS...: in the background, until a first record is in the journal; leaves `job`
+# OUT NP OPTIONS...: in the background, until a first record is in the journal (after two seconds, of ten or more); leaves `job`.
+run_in() {
   local out=$1 np=$2; shift 2
   local launch=(); [ "$np" -eq 1 ] || launch=(mpirun -np "$np" --oversubscribe --bind-to none)
-  setsid "${launch[@]}" "$PROGRAM" run --model "$MODEL" --input "$WORK/prompts.jsonl" --output "$out" --max-sequences 2 --threads 1 "$@" >"$WORK/log" 2>&1 &
+  setsid "${launch[@]}" "$PROGRAM" run --model "$MODEL" --input "$WORK/prompts.jsonl" --output "$out" --max-sequences 1 --threads 1 "$@" >"$WORK/log" 2>&1 &
   job=$!
   for ((i = 0; i < 1200; i++)); do
     if compgen -G "$out/journal/e*.jsonl" >/dev/null && [ -s "$(ls "$out"/journal/e*.jsonl | head -n 1)" ]; then return; fi

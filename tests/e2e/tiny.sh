@@ -9,13 +9,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export LOCKSTEP_LOG=info
 out=$WORK/out marks=$WORK/marks log=$WORK/log
 
-# make_input N FILE: N requests of all kinds; every 50th is faulty.
+# make_input N FILE [TOKENS]: N requests of all kinds, each of TOKENS (4) to TOKENS + 19 tokens; every 50th is faulty.
 make_input() {
-  python3 - "$1" "$2" <<'P'
+  python3 - "$1" "$2" "${3:-4}" <<'P'
 import json, sys
 with open(sys.argv[2], "w") as f:
     for i in range(int(sys.argv[1])):
-        line = {"custom_id": f"r{i}", "max_tokens": 4 + i * 7 % 20, "temperature": i % 2, "ignore_eos": True}
+        line = {"custom_id": f"r{i}", "max_tokens": int(sys.argv[3]) + i * 7 % 20, "temperature": i % 2, "ignore_eos": True}
         if i % 5 == 4:
             line["messages"] = [{"role": "user", "content": f"question {i // 10} " * (1 + i % 2)}]
         else:
