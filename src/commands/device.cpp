@@ -39,7 +39,7 @@ RunOptions with_device(RunOptions options) {
   if (options.device == "auto") options.device = n_gpus() > 0 ? "cuda" : "cpu";
   const bool gpu = options.device == "cuda";
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : 2048;
-  if (options.max_sequences == 0) options.max_sequences = gpu ? 1024 : 64;
+  if (options.max_sequences == 0) options.max_sequences = gpu ? 512 : 64;
   if (gpu && options.dtype == "auto") options.dtype = "bf16";
   return options;
 }

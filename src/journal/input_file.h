@@ -25,7 +25,7 @@ struct InputLine {
   int64_t line = 0;     // 1-based, of the file
   uint64_t offset = 0;  // of its first byte
   uint32_t length = 0;  // bytes, without trailing white space
-  uint32_t cost = 0;    // bytes of the prompt plus max_tokens: the estimate for longest-first
+  uint32_t cost = 0;    // about how many tokens, prompt and answer (prompt_reader.h): for longest-first
   Digest id;            // digest128 of custom_id
   Beginnings beginnings{};
   uint64_t content = 0;  // hash64 of the line without surrounding white space: a line that moves keeps it

@@ -218,6 +218,13 @@ std::optional<Fault> read_bare(const JsonLine& json, PromptRecord& record) {
   return RequestReader(json, record).read(json.root(), true);
 }
 
+// Of a prompt's JSON text: one for each id of a list of ids, else one for four bytes.
+int64_t about_tokens(std::string_view json) {
+  const bool ids = json.size() > 1 && json[0] == '[' && json.find_first_of("\"{[", 1) == std::string_view::npos;
+  if (ids) return 1 + std::count(json.begin(), json.end(), ',');
+  return static_cast<int64_t>(json.size() + 3) / 4;
+}
+
 }  // namespace
 
 PromptRecord parse_prompt(std::string_view text, int64_t line) {
@@ -258,7 +265,7 @@ PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line
   if (maximum && json.kind(*maximum) == JsonKind::number) max_tokens = json.integer(*maximum).value_or(0);
   constexpr int64_t kMostTokens = 1 << 20;
   const std::string_view raw = prompt ? json.raw(*prompt) : std::string_view();
-  outline.cost = static_cast<uint32_t>(raw.size() + static_cast<size_t>(std::clamp<int64_t>(max_tokens, 0, kMostTokens)));
+  outline.cost = static_cast<uint32_t>(about_tokens(raw) + std::clamp<int64_t>(max_tokens, 0, kMostTokens));
   size_t n_bytes = 64;
   for (uint32_t& hash : outline.beginnings)
     hash = static_cast<uint32_t>(hash64(raw.substr(0, std::exchange(n_bytes, n_bytes * 4))));

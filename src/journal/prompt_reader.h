@@ -28,7 +28,7 @@ PromptRecord parse_prompt(JsonLine& json, std::string_view text, int64_t line);
 // What the scan of a file needs of a line; the id is the one that parse_prompt gives.
 struct PromptOutline {
   std::string custom_id;
-  uint32_t cost = 0;        // bytes of the prompt's or the messages' JSON text plus max_tokens, an estimate
+  uint32_t cost = 0;        // tokens of prompt and answer: ids, or a quarter of the text's bytes, plus max_tokens
   Beginnings beginnings{};  // of that text
 };
 PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line);

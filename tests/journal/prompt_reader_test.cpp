@@ -222,8 +222,11 @@ TEST(PromptReader, OutlineGivesTheSameIdAndACost) {
                                "{broken",
                                "[]",
                                R"({"custom_id": ""})",
-                               R"({"custom_id":"z","url":5,"body":[]})"};
-  const uint32_t costs[] = {5 + 10, 3 + 5, 3 + 16, 3 + (1 << 20), 0, 0, 16, 0};
+                               R"({"custom_id":"z","url":5,"body":[]})",
+                               R"({"prompt": "eight more", "max_tokens": 2})",
+                               R"({"prompt": [11, 222, 3333], "max_tokens": 2})",
+                               R"({"prompt": [[1, 2], [3, 4, 5, 6]], "max_tokens": 2})"};
+  const uint32_t costs[] = {2 + 10, 1 + 5, 1 + 16, 1 + (1 << 20), 0, 0, 16, 0, 3 + 2, 3 + 2, 6 + 2};
   for (size_t i = 0; i < std::size(lines); ++i) {
     const PromptOutline outline = outline_prompt(json, lines[i], 7);
     EXPECT_EQ(outline.custom_id, parsed(lines[i]).custom_id) << lines[i];
