@@ -1,9 +1,9 @@
 // Paged attention of a whole step, prefill and decode alike. Raw pointers, dims, stream last; no include of src/. Pages as in rope_kv.h.
 //
-// A query row's bits depend on its position, its values and its KV alone: the positions it sees are cut into tiles of 16 (a page) and chunks of
-// 64 from position 0 on. Within a chunk the tiles are taken in order (online softmax; probabilities are rounded to bf16 for the product
-// with the values, their sum is not), and chunks are merged in order. A position that a row doesn't see adds exact zeros. So it makes no
-// difference which rows share a block, or which warp computes a chunk.
+// A query row's bits depend on its position, its values and its KV alone: the positions it sees are cut into chunks of 64 from position 0 on.
+// A chunk's softmax is its own (e^(score - the chunk's largest); rounded to bf16 for the product with the values, summed before that), and
+// chunks are merged in order. A position that a row doesn't see adds exact zeros. So it makes no difference which rows share a block, or
+// which warp computes a chunk.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -32,7 +32,9 @@ struct Attention {
   float scale;
   int window;  // 0: none; else a token sees itself and window - 1 before it
   const int32_t *q_offsets, *kv_lengths, *page_offsets, *page_ids;  // of the StepBatch
-  const int32_t* few;                                               // [n_few]  sequences
+  const int32_t* each;                                              // [n_each]  sequences of few rows, one warp to each
+  int n_each;
+  const int32_t* few;  // [n_few]  sequences of few rows, four warps to each
   int n_few;
   const QueryTile* tiles;  // [n_tiles]  of the other sequences
   int n_tiles;

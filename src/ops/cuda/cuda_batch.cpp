@@ -30,6 +30,11 @@ class Packer {
   size_t at_ = 0;
 };
 
+// Of this many positions at most, a sequence may be one warp's; and so many warps keep a GPU busy (about two rounds of an
+// H200's).
+constexpr int32_t kShort = 2048;
+constexpr size_t kEnoughWarps = 3072;
+
 }  // namespace
 
 DeviceBatch CudaOps::upload_batch(const StepBatch& b) {
@@ -72,30 +77,41 @@ DeviceBatch CudaOps::upload_batch(const StepBatch& b) {
 }
 
 // Made for the first layer of a step, used by all of them. The longest first, so that no block begins late and ends last.
-const CudaOps::AttentionWork& CudaOps::attention_work(int group, const DeviceBatch& batch) {
-  if (work_.group == group) return work_;
+const CudaOps::AttentionWork& CudaOps::attention_work(HeadShape heads, const DeviceBatch& batch) {
+  if (work_.n_heads == heads.n_heads && work_.n_kv_heads == heads.n_kv_heads) return work_;
   const StepBatch& b = *batch.host;
-  std::vector<int32_t> few;
+  const auto group = static_cast<int32_t>(heads.n_heads / heads.n_kv_heads);
+  std::vector<int32_t> each, few;
   std::vector<kernels::QueryTile> tiles;
   for (int32_t s = 0; s < static_cast<int32_t>(b.n_seqs()); ++s) {
-    const int32_t n_rows = (b.q_offsets[static_cast<size_t>(s) + 1] - b.q_offsets[static_cast<size_t>(s)]) * group;
-    if (n_rows <= kernels::kFewRows)
-      few.push_back(s);
-    else
+    const int32_t n_new = b.q_offsets[static_cast<size_t>(s) + 1] - b.q_offsets[static_cast<size_t>(s)], n_rows = n_new * group;
+    if (n_rows > kernels::kFewRows)
       for (int32_t row = 0; row < n_rows; row += kernels::kTileRows) tiles.push_back({s, row});
+    else if (n_new == 1 && b.kv_lengths[static_cast<size_t>(s)] <= kShort)
+      each.push_back(s);
+    else
+      few.push_back(s);
+  }
+  if (each.size() * static_cast<size_t>(heads.n_kv_heads) < kEnoughWarps) {
+    few.insert(few.end(), each.begin(), each.end());
+    each.clear();
   }
   const auto length = [&](int32_t s) { return b.kv_lengths[static_cast<size_t>(s)]; };
-  std::stable_sort(few.begin(), few.end(), [&](int32_t x, int32_t y) { return length(x) > length(y); });
+  const auto longer = [&](int32_t x, int32_t y) { return length(x) > length(y); };
+  std::stable_sort(each.begin(), each.end(), longer);
+  std::stable_sort(few.begin(), few.end(), longer);
   std::stable_sort(tiles.begin(), tiles.end(), [&](const kernels::QueryTile& x, const kernels::QueryTile& y) {
     return length(x.sequence) != length(y.sequence) ? length(x.sequence) > length(y.sequence) : x.first_row > y.first_row;
   });
-  const size_t bytes = Packer::bytes_of(few) + Packer::bytes_of(tiles);
+  const size_t bytes = Packer::bytes_of(each) + Packer::bytes_of(few) + Packer::bytes_of(tiles);
   if (work_memory_.bytes() < bytes) check_cuda(cudaStreamSynchronize(stream_), "the step before");
   grow(work_memory_, bytes, allocate_on_gpu);
   Packer pack(work_staging_.begin(bytes), work_memory_.data());
-  work_.group = group;
+  work_.n_heads = static_cast<int>(heads.n_heads), work_.n_kv_heads = static_cast<int>(heads.n_kv_heads);
+  work_.each = pack.put(each);
   work_.few = pack.put(few);
   work_.tiles = pack.put(tiles);
+  work_.n_each = static_cast<int>(each.size());
   work_.n_few = static_cast<int>(few.size());
   work_.n_tiles = static_cast<int>(tiles.size());
   work_staging_.send(work_memory_.data(), pack.bytes());

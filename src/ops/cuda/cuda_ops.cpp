@@ -203,7 +203,7 @@ void CudaOps::attention(TensorView out, TensorView qkv, HeadShape heads, KvPages
   check_bf16(out, "attention"), check_bf16(qkv, "qkv");
   check(out.rows == qkv.rows && out.cols == heads.n_heads * heads.head_dim && heads.n_heads % heads.n_kv_heads == 0,
         "attention of ", qkv.rows, " rows into ", out.rows, " x ", out.cols);
-  const AttentionWork& work = attention_work(count(heads.n_heads / heads.n_kv_heads), batch);
+  const AttentionWork& work = attention_work(heads, batch);
   check_cuda(kernels::attention({.out = bf16(out),
                                  .out_stride = stride_of(out),
                                  .qkv = bf16(qkv),
@@ -218,6 +218,8 @@ void CudaOps::attention(TensorView out, TensorView qkv, HeadShape heads, KvPages
                                  .kv_lengths = batch.kv_lengths,
                                  .page_offsets = batch.page_offsets,
                                  .page_ids = batch.pages,
+                                 .each = work.each,
+                                 .n_each = work.n_each,
                                  .few = work.few,
                                  .n_few = work.n_few,
                                  .tiles = work.tiles,

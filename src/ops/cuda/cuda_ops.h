@@ -64,11 +64,11 @@ class CudaOps final : public Ops {
   StepOutcome collect(int64_t step) override;
 
  private:
-  struct AttentionWork {  // of the batch, for one number of heads in a group
-    int group = 0;
-    const int32_t* few = nullptr;
+  struct AttentionWork {  // of the batch, for one number of heads
+    int n_heads = 0, n_kv_heads = 0;
+    const int32_t *each = nullptr, *few = nullptr;
     const kernels::QueryTile* tiles = nullptr;
-    int n_few = 0, n_tiles = 0;
+    int n_each = 0, n_few = 0, n_tiles = 0;
   };
   struct Row {  // of an outcome
     RequestId request;
@@ -86,7 +86,7 @@ class CudaOps final : public Ops {
     std::vector<Part> parts;
     std::unique_ptr<Event> done;
   };
-  const AttentionWork& attention_work(int group, const DeviceBatch& batch);
+  const AttentionWork& attention_work(HeadShape heads, const DeviceBatch& batch);
   const float* adjusted_logits(TensorView logits, const DeviceBatch& batch, std::vector<int32_t>& row_of);
   void begin_adjustments(const DeviceBatch& batch, int64_t vocab);
   Pending& pending_of(const DeviceBatch& batch);

@@ -1,0 +1,399 @@
+// The three kernels of attention.cu: prefill, and decode with a block or with a warp to a sequence. They differ in who takes which chunk; what
+// a chunk gives and how chunks are merged is attention_chunk.cuh's.
+#pragma once
+
+#include "kernels/attention_chunk.cuh"
+
+namespace lockstep::kernels {
+
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+struct Sequence {
+  int q_begin, n_new, kv_length;
+  KvSource kv;
+  __device__ Sequence(const Attention& a, int s, int kv_head) {
+    q_begin = a.q_offsets[s];
+    n_new = a.q_offsets[s + 1] - q_begin;
+    kv_length = a.kv_lengths[s];
+    kv = {a.pages, a.page_ids + a.page_offsets[s], a.n_kv_heads, kv_head, kv_length};
+  }
+  __device__ int position(int row, int group) const { return kv_length - n_new + row / group; }
+};
+
+// First and last position that rows [begin, end) see.
+__device__ int2 seen_by(const Attention& a, const Sequence& s, int begin, int end) {
+  const int group = a.n_heads / a.n_kv_heads;
+  const int low = s.position(begin, group), high = s.position(end - 1, group);
+  return {a.window > 0 && low >= a.window ? low - a.window + 1 : 0, high};
+}
+
+// Rows first_row .. of the sequence into `memory`, from row 0 of it on; the rest of its n_memory rows become zeros.
+template <int kHeadDim>
+__device__ void copy_rows(__nv_bfloat16* memory, int n_memory, const Attention& a, const Sequence& s, int kv_head, int first_row, int thread,
+                          int n_threads) {
+  constexpr int kPieces = kHeadDim / 8;
+  const int group = a.n_heads / a.n_kv_heads, n_rows = s.n_new * group;
+  for (int i = thread; i < n_memory * kPieces; i += n_threads) {
+    const int row = i / kPieces, piece = i % kPieces, r = first_row + row;
+    const __nv_bfloat16* from = a.qkv + static_cast<size_t>(s.q_begin + r / group) * a.qkv_stride + (kv_head * group + r % group) * kHeadDim;
+    *reinterpret_cast<uint4*>(&memory[at<kHeadDim>(row, piece)]) =
+        r < n_rows ? reinterpret_cast<const uint4*>(from)[piece] : uint4{0, 0, 0, 0};
+  }
+}
+
+// `memory` as copy_rows left it for first_row; this warp's are its rows from `begin` on. Rows of `memory` from `n_memory` on are read as row
+// n_memory - 1, which is no row then.
+template <int kHeadDim, int kRowTiles>
+__device__ QueryRows<kHeadDim, kRowTiles> rows_of(const __nv_bfloat16* memory, int n_memory, const Attention& a, const Sequence& s,
+                                                  int first_row, int begin) {
+  const int group = a.n_heads / a.n_kv_heads, n_rows = s.n_new * group, lane = threadIdx.x % 32;
+  QueryRows<kHeadDim, kRowTiles> rows;
+  rows.q = memory;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+    rows.row[m] = min(begin + 16 * m + lane % 16, n_memory - 1);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = first_row + begin + 16 * m + 8 * h + lane / 4;
+      rows.last[m][h] = r < n_rows ? s.position(r, group) : -1;
+      rows.first[m][h] = a.window > 0 && rows.last[m][h] >= a.window ? rows.last[m][h] - a.window + 1 : 0;
+    }
+  }
+  const int low = s.position(min(first_row + begin, n_rows - 1), group);
+  const int high = s.position(min(first_row + begin + 16 * kRowTiles, n_rows) - 1, group);
+  rows.all_see = {a.window > 0 && high >= a.window ? high - a.window + 1 : 0, low};
+  return rows;
+}
+
+template <int kHeadDim>
+__device__ __nv_bfloat16* out_of(const Attention& a, const Sequence& s, int kv_head, int row) {
+  const int group = a.n_heads / a.n_kv_heads;
+  return a.out + static_cast<size_t>(s.q_begin + row / group) * a.out_stride + (kv_head * group + row % group) * kHeadDim;
+}
+
+// ---- prefill: the warps of a block share each chunk, and have 32 rows each ----
+
+constexpr int kPrefillWarps = kTileRows / 32;
+constexpr int kStages = 2;  // chunks in shared memory
+
+template <int kHeadDim>
+constexpr size_t prefill_memory() {
+  return static_cast<size_t>(kTileRows + kStages * 2 * kKvChunk) * kHeadDim * sizeof(__nv_bfloat16);
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(32 * kPrefillWarps, 2) attend_many(Attention a) {
+  extern __shared__ __align__(128) char memory[];
+  constexpr int kTile = kKvTile * kHeadDim;  // values in one
+  auto* q = reinterpret_cast<__nv_bfloat16*>(memory);
+  __nv_bfloat16* stages = q + kTileRows * kHeadDim;  // [kStages][keys, values][kKvChunk][kHeadDim]
+  const QueryTile item = a.tiles[blockIdx.x];
+  const int kv_head = blockIdx.y, group = a.n_heads / a.n_kv_heads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Sequence s(a, item.sequence, kv_head);
+  const int n_rows = s.n_new * group;
+  const float scale = a.scale * kLog2E;
+  const int2 block_seen = seen_by(a, s, item.first_row, min(item.first_row + kTileRows, n_rows));
+  const int first_chunk = block_seen.x / kKvChunk, last_chunk = block_seen.y / kKvChunk;
+
+  const auto load = [&](int chunk, int stage) {
+#pragma unroll 1
+    for (int t = 0; chunk <= last_chunk && t < 2 * kTilesInChunk; ++t)
+      load_tile<kHeadDim>(stages + (stage * 2 * kTilesInChunk + t) * kTile, s.kv, t >= kTilesInChunk,
+                          chunk * kTilesInChunk + t % kTilesInChunk, threadIdx.x, 32 * kPrefillWarps);
+    commit_copies();
+  };
+  load(first_chunk, 0);
+  copy_rows<kHeadDim>(q, kTileRows, a, s, kv_head, item.first_row, threadIdx.x, 32 * kPrefillWarps);
+  const int my_row = item.first_row + warp * 32;
+  const auto rows = rows_of<kHeadDim, 2>(q, kTileRows, a, s, item.first_row, warp * 32);
+  const int2 seen = my_row < n_rows ? seen_by(a, s, my_row, min(my_row + 32, n_rows)) : int2{0, -1};
+
+  float all[2][kHeadDim / 8][4] = {}, all_sum[2][2] = {}, all_max[2][2];
+#pragma unroll
+  for (int m = 0; m < 2; ++m) all_max[m][0] = all_max[m][1] = kMinusInfinity;
+  for (int chunk = first_chunk, stage = 0; chunk <= last_chunk; ++chunk, stage = (stage + 1) % kStages) {
+    wait_copies<0>();
+    __syncthreads();
+    load(chunk + 1, (stage + 1) % kStages);
+    if (chunk * kKvChunk > seen.y || (chunk + 1) * kKvChunk <= seen.x) continue;  // nothing of it for these rows
+    const __nv_bfloat16* keys = stages + stage * 2 * kTilesInChunk * kTile;
+    const __nv_bfloat16* values = keys + kTilesInChunk * kTile;
+
+    Weights<2> weights;
+    {
+      float scores[kTilesInChunk][2][2][4] = {};
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        uint32_t x[2][4];
+        rows.load(x[0], 0, k);
+        rows.load(x[1], 1, k);
+#pragma unroll
+        for (int t = 0; t < kTilesInChunk; ++t) add_products<kHeadDim, 2>(scores[t], x, keys + t * kTile, k);
+      }
+      weights.take(scores, rows, chunk, scale);
+    }
+    weights.close();
+
+    float before[2][2], of_chunk[2][2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Merge merge(all_max[m][h], weights.max[m][h]);
+        all_max[m][h] = merge.max;
+        all_sum[m][h] = merge(all_sum[m][h], weights.sum[m][h]);
+        before[m][h] = merge.before, of_chunk[m][h] = merge.chunk;
+      }
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; ++n) {
+      float o[2][2][4] = {};
+#pragma unroll
+      for (int t = 0; t < kTilesInChunk; ++t) {
+        uint32_t b[4];
+        load_values<kHeadDim>(b, values + t * kTile, n);
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          mma(o[m][0], weights.p[m][t], b[0], b[1]);
+          mma(o[m][1], weights.p[m][t], b[2], b[3]);
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          float& x = all[m][2 * n + i / 4][i % 4];
+          x = __fmaf_rn(o[m][i / 4][i % 4], of_chunk[m][i / 2 % 2], __fmul_rn(x, before[m][i / 2 % 2]));
+        }
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = my_row + 16 * m + 8 * h + lane / 4;
+      if (r >= n_rows) continue;
+      auto* out = reinterpret_cast<uint32_t*>(out_of<kHeadDim>(a, s, kv_head, r));
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; ++n)
+        out[n * 4 + lane % 4] = packed(quotient(all[m][n][2 * h], all_sum[m][h]), quotient(all[m][n][2 * h + 1], all_sum[m][h]));
+    }
+}
+
+// ---- decode: a warp takes chunks by itself ----
+
+constexpr int kDecodeWarps = 4;
+constexpr int kDepth = 4;  // tiles of keys or values that a warp holds or waits for
+
+// A warp's tiles in the order of their use: the keys of a chunk, its values, the keys of the chunk `stride` further on, ...
+template <int kHeadDim>
+struct TileStream {
+  __nv_bfloat16* ring;  // [kDepth][kKvTile][kHeadDim]
+  KvSource kv;
+  int first_chunk, stride, last_chunk, n_taken = 0;
+
+  __device__ void begin() {
+    for (int i = 0; i < kDepth - 1; ++i) ask(i);
+  }
+  __device__ void ask(int i) {
+    const int chunk = first_chunk + i / (2 * kTilesInChunk) * stride, t = i % (2 * kTilesInChunk);
+    if (chunk <= last_chunk)
+      load_tile<kHeadDim>(ring + i % kDepth * kKvTile * kHeadDim, kv, t >= kTilesInChunk, chunk * kTilesInChunk + t % kTilesInChunk,
+                          threadIdx.x % 32, 32);
+    commit_copies();
+  }
+  // The next tile; the one before may then be overwritten.
+  __device__ const __nv_bfloat16* take() {
+    __syncwarp();
+    ask(n_taken + kDepth - 1);
+    wait_copies<kDepth - 1>();
+    __syncwarp();
+    return ring + n_taken++ % kDepth * kKvTile * kHeadDim;
+  }
+};
+
+// The next chunk of the stream, `chunk`: its weights, and its sums of values in o.
+template <int kHeadDim>
+__device__ inline void attend_chunk(float (&o)[kHeadDim / 8][4], Weights<1>& weights, TileStream<kHeadDim>& tiles,
+                                    const QueryRows<kHeadDim, 1>& rows, int chunk, float scale) {
+  float scores[kTilesInChunk][1][2][4] = {};
+#pragma unroll
+  for (int t = 0; t < kTilesInChunk; ++t) {
+    const __nv_bfloat16* keys = tiles.take();
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      uint32_t x[1][4];
+      rows.load(x[0], 0, k);
+      add_products<kHeadDim, 1>(scores[t], x, keys, k);
+    }
+  }
+  weights.take(scores, rows, chunk, scale);
+  weights.close();
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
+#pragma unroll
+  for (int t = 0; t < kTilesInChunk; ++t) {
+    const __nv_bfloat16* values = tiles.take();
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; ++n) {
+      uint32_t b[4];
+      load_values<kHeadDim>(b, values, n);
+      mma(o[2 * n], weights.p[0][t], b[0], b[1]);
+      mma(o[2 * n + 1], weights.p[0][t], b[2], b[3]);
+    }
+  }
+}
+
+// ---- decode, a warp to a sequence and kv head: no warp waits for another, but a long sequence takes long ----
+
+template <int kHeadDim>
+size_t each_memory(int q_rows) {  // q_rows: the most rows of a sequence, and one of zeros
+  return static_cast<size_t>(kDecodeWarps) * (kDepth * kKvTile + q_rows) * kHeadDim * sizeof(__nv_bfloat16);
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_each(Attention a, int q_rows) {
+  extern __shared__ __align__(128) char memory[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.y * kDecodeWarps + warp;
+  if (item >= a.n_each) return;
+  auto* q = reinterpret_cast<__nv_bfloat16*>(memory) + warp * (kDepth * kKvTile + q_rows) * kHeadDim;
+  const int kv_head = blockIdx.x, group = a.n_heads / a.n_kv_heads;
+  const Sequence s(a, a.each[item], kv_head);
+  const int n_rows = s.n_new * group;
+  const int2 seen = seen_by(a, s, 0, n_rows);
+  const int first_chunk = seen.x / kKvChunk, last_chunk = seen.y / kKvChunk;
+  const float scale = a.scale * kLog2E;
+  TileStream<kHeadDim> tiles{.ring = q + q_rows * kHeadDim, .kv = s.kv, .first_chunk = first_chunk, .stride = 1, .last_chunk = last_chunk};
+  tiles.begin();
+  copy_rows<kHeadDim>(q, q_rows, a, s, kv_head, 0, lane, 32);
+  const auto rows = rows_of<kHeadDim, 1>(q, q_rows, a, s, 0, 0);
+
+  float all[kHeadDim / 8][4] = {}, all_sum[2] = {}, all_max[2] = {kMinusInfinity, kMinusInfinity};
+  for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
+    float o[kHeadDim / 8][4];
+    Weights<1> weights;
+    attend_chunk(o, weights, tiles, rows, chunk, scale);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Merge merge(all_max[h], weights.max[0][h]);
+      all_max[h] = merge.max;
+      all_sum[h] = merge(all_sum[h], weights.sum[0][h]);
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; ++n)
+#pragma unroll
+        for (int i = 2 * h; i < 2 * h + 2; ++i) all[n][i] = merge(all[n][i], o[n][i]);
+    }
+  }
+  wait_copies<0>();
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = 8 * h + lane / 4;
+    if (r >= n_rows) continue;
+    auto* out = reinterpret_cast<uint32_t*>(out_of<kHeadDim>(a, s, kv_head, r));
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; ++n)
+      out[n * 4 + lane % 4] = packed(quotient(all[n][2 * h], all_sum[h]), quotient(all[n][2 * h + 1], all_sum[h]));
+  }
+}
+
+// ---- decode, a block to a sequence and kv head: its chunks are dealt to the warps, and merged in order round by round ----
+
+// What the warps found in one round of chunks, and the merged result; n_rows rows each.
+template <int kHeadDim>
+struct Round {
+  float *o, *sum, *max;              // [kDecodeWarps][n_rows][kHeadDim], [kDecodeWarps][n_rows] twice
+  float *all_o, *all_sum, *all_max;  // [n_rows][kHeadDim], [n_rows] twice
+  __device__ Round(char* memory, int n_rows) {
+    o = reinterpret_cast<float*>(memory);
+    all_o = o + kDecodeWarps * n_rows * kHeadDim;
+    sum = all_o + n_rows * kHeadDim;
+    max = sum + kDecodeWarps * n_rows;
+    all_sum = max + kDecodeWarps * n_rows;
+    all_max = all_sum + n_rows;
+  }
+  static size_t bytes(int n_rows) { return static_cast<size_t>(kDecodeWarps + 1) * n_rows * (kHeadDim + 2) * sizeof(float); }
+};
+
+template <int kHeadDim>
+size_t few_memory(int q_rows) {
+  return static_cast<size_t>(kDecodeWarps * kDepth * kKvTile + q_rows) * kHeadDim * sizeof(__nv_bfloat16) + Round<kHeadDim>::bytes(q_rows - 1);
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few(Attention a, int q_rows) {
+  extern __shared__ __align__(128) char memory[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, most_rows = q_rows - 1;
+  auto* q = reinterpret_cast<__nv_bfloat16*>(memory);
+  __nv_bfloat16* rings = q + q_rows * kHeadDim;
+  const Round<kHeadDim> round(reinterpret_cast<char*>(rings + kDecodeWarps * kDepth * kKvTile * kHeadDim), most_rows);
+  const int kv_head = blockIdx.x, group = a.n_heads / a.n_kv_heads;
+  const Sequence s(a, a.few[blockIdx.y], kv_head);
+  const int n_rows = s.n_new * group;
+  const int2 seen = seen_by(a, s, 0, n_rows);
+  const int first_chunk = seen.x / kKvChunk, last_chunk = seen.y / kKvChunk;
+  const float scale = a.scale * kLog2E;
+  TileStream<kHeadDim> tiles{.ring = rings + warp * kDepth * kKvTile * kHeadDim,
+                             .kv = s.kv,
+                             .first_chunk = first_chunk + warp,
+                             .stride = kDecodeWarps,
+                             .last_chunk = last_chunk};
+  tiles.begin();
+  copy_rows<kHeadDim>(q, q_rows, a, s, kv_head, 0, threadIdx.x, 32 * kDecodeWarps);
+  for (int i = threadIdx.x; i < n_rows * kHeadDim; i += 32 * kDecodeWarps) round.all_o[i] = 0;
+  for (int i = threadIdx.x; i < n_rows; i += 32 * kDecodeWarps) round.all_sum[i] = 0, round.all_max[i] = kMinusInfinity;
+  __syncthreads();
+  const auto rows = rows_of<kHeadDim, 1>(q, q_rows, a, s, 0, 0);
+
+  for (int base = first_chunk; base <= last_chunk; base += kDecodeWarps) {
+    const int n_chunks = min(kDecodeWarps, last_chunk - base + 1);  // of this round
+    if (warp < n_chunks) {
+      float o[kHeadDim / 8][4];
+      Weights<1> weights;
+      attend_chunk(o, weights, tiles, rows, base + warp, scale);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = lane / 4 + 8 * h;
+        if (r >= n_rows) continue;
+        float2* to = reinterpret_cast<float2*>(round.o + (warp * most_rows + r) * kHeadDim);
+#pragma unroll
+        for (int n = 0; n < kHeadDim / 8; ++n) to[n * 4 + lane % 4] = {o[n][2 * h], o[n][2 * h + 1]};
+        if (lane % 4 == 0) round.sum[warp * most_rows + r] = weights.sum[0][h], round.max[warp * most_rows + r] = weights.max[0][h];
+      }
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < n_rows * kHeadDim; e += 32 * kDecodeWarps) {
+      const int r = e / kHeadDim;
+      float o = round.all_o[e], max = round.all_max[r];
+      for (int w = 0; w < n_chunks; ++w) {
+        const Merge merge(max, round.max[w * most_rows + r]);
+        o = merge(o, round.o[(w * most_rows + r) * kHeadDim + e % kHeadDim]);
+        max = merge.max;
+      }
+      round.all_o[e] = o;
+    }
+    __syncthreads();
+    if (const int r = static_cast<int>(threadIdx.x); r < n_rows) {
+      float sum = round.all_sum[r], max = round.all_max[r];
+      for (int w = 0; w < n_chunks; ++w) {
+        const Merge merge(max, round.max[w * most_rows + r]);
+        sum = merge(sum, round.sum[w * most_rows + r]);
+        max = merge.max;
+      }
+      round.all_sum[r] = sum, round.all_max[r] = max;
+    }
+    __syncthreads();
+  }
+  wait_copies<0>();
+
+  for (int e = threadIdx.x; e < n_rows * kHeadDim; e += 32 * kDecodeWarps) {
+    const int r = e / kHeadDim;
+    out_of<kHeadDim>(a, s, kv_head, r)[e % kHeadDim] = __float2bfloat16_rn(quotient(round.all_o[e], round.all_sum[r]));
+  }
+}
+
+}  // namespace
+
+}  // namespace lockstep::kernels

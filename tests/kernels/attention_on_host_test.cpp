@@ -1,0 +1,193 @@
+// The attention kernels, run thread by thread on the host (on_host.h): against a double reference, and prefill, both kinds of
+// decode and any way of cutting a sequence give the same bytes.
+#include <gtest/gtest.h>
+#include "tests/kernels/on_host.h"  // before the kernels
+
+#include <numeric>
+#include <random>
+
+#include "kernels/attention_kernels.cuh"
+
+namespace lockstep::kernels {
+
+namespace {
+
+alignas(128) char memory[256 << 10];  // a block's shared memory
+
+struct Shape {
+  int n_heads, n_kv_heads, head_dim, window, length;
+};
+
+// One sequence whose pages lie out of order; its positions' queries, keys and values.
+struct Case {
+  Shape shape;
+  int row_width;
+  std::vector<__nv_bfloat16> qkv, pages;
+  std::vector<int32_t> page_ids;
+
+  explicit Case(const Shape& s) : shape(s), row_width((s.n_heads + 2 * s.n_kv_heads) * s.head_dim) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    qkv.resize(static_cast<size_t>(s.length) * static_cast<size_t>(row_width));
+    for (auto& x : qkv) x = __float2bfloat16_rn(normal(random));
+    const int n_pages = (s.length + kPagePositions - 1) / kPagePositions;
+    for (int i = 0; i < n_pages; ++i) page_ids.push_back((i * 7 + 3) % (n_pages + 4));
+    std::vector<int32_t> all(static_cast<size_t>(n_pages + 4));
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), random);
+    page_ids.assign(all.begin(), all.begin() + n_pages);
+    const float nan = std::nanf("");  // what nobody wrote must not be read
+    pages.assign(all.size() * static_cast<size_t>(s.n_kv_heads * 2 * kPagePositions * s.head_dim), __float2bfloat16_rn(nan));
+    for (int p = 0; p < s.length; ++p)
+      for (int head = 0; head < s.n_kv_heads; ++head)
+        for (int part = 0; part < 2; ++part)
+          for (int i = 0; i < s.head_dim; ++i)
+            pages[(((static_cast<size_t>(page_ids[static_cast<size_t>(p / kPagePositions)]) * s.n_kv_heads + head) * 2 + part) *
+                       kPagePositions +
+                   p % kPagePositions) *
+                      s.head_dim +
+                  i] = at_row(p)[(s.n_heads + part * s.n_kv_heads + head) * s.head_dim + i];
+  }
+  const __nv_bfloat16* at_row(int p) const { return &qkv[static_cast<size_t>(p) * static_cast<size_t>(row_width)]; }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
+};
+
+enum class By { many, each, few };
+
+template <int kHeadDim>
+void launch_on_host(const Attention& a, By by) {
+  const int group = a.n_heads / a.n_kv_heads, few_rows = kFewRows / group * group + 1;
+  const auto heads = static_cast<unsigned>(a.n_kv_heads);
+  if (by == By::many)
+    on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many<kHeadDim>(a); });
+  else if (by == By::each)
+    on_host::launch(dim3(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps)), 32 * kDecodeWarps,
+                    [&] { attend_each<kHeadDim>(a, group + 1); });
+  else
+    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps, [&] { attend_few<kHeadDim>(a, few_rows); });
+}
+
+// out[positions begin .. end) as one step computes them.
+std::vector<float> attend(const Case& c, int begin, int end, By by) {
+  const Shape& s = c.shape;
+  const int n = end - begin, group = s.n_heads / s.n_kv_heads, width = s.n_heads * s.head_dim;
+  std::vector<__nv_bfloat16> out(static_cast<size_t>(n * width), __float2bfloat16_rn(77));
+  const int32_t q_offsets[] = {0, n}, kv_lengths[] = {end}, page_offsets[] = {0, static_cast<int32_t>(c.page_ids.size())},
+                list[] = {0};
+  std::vector<QueryTile> tiles;
+  for (int row = 0; row < n * group; row += kTileRows) tiles.push_back({0, row});
+  const Attention a{.out = out.data(),
+                    .out_stride = width,
+                    .qkv = c.at_row(begin),
+                    .qkv_stride = c.row_width,
+                    .n_heads = s.n_heads,
+                    .n_kv_heads = s.n_kv_heads,
+                    .head_dim = s.head_dim,
+                    .pages = c.pages.data(),
+                    .scale = c.scale(),
+                    .window = s.window,
+                    .q_offsets = q_offsets,
+                    .kv_lengths = kv_lengths,
+                    .page_offsets = page_offsets,
+                    .page_ids = c.page_ids.data(),
+                    .each = list,
+                    .n_each = 1,
+                    .few = list,
+                    .n_few = 1,
+                    .tiles = tiles.data(),
+                    .n_tiles = static_cast<int>(tiles.size())};
+  std::fill(std::begin(memory), std::end(memory), static_cast<char>(0xFF));  // NaN
+  switch (s.head_dim) {
+    case 16:
+      launch_on_host<16>(a, by);
+      break;
+    case 32:
+      launch_on_host<32>(a, by);
+      break;
+    case 64:
+      launch_on_host<64>(a, by);
+      break;
+    default:
+      launch_on_host<128>(a, by);
+  }
+  std::vector<float> values;
+  for (const __nv_bfloat16 x : out) values.push_back(__bfloat162float(x));
+  return values;
+}
+
+std::vector<double> reference(const Case& c, int position) {
+  const Shape& s = c.shape;
+  std::vector<double> out;
+  for (int head = 0; head < s.n_heads; ++head) {
+    const int kv_head = head / (s.n_heads / s.n_kv_heads), first = s.window > 0 ? std::max(0, position - s.window + 1) : 0;
+    const auto dot = [&](int p) {
+      double sum = 0;
+      for (int i = 0; i < s.head_dim; ++i)
+        sum += static_cast<double>(__bfloat162float(c.at_row(position)[head * s.head_dim + i])) *
+               static_cast<double>(__bfloat162float(c.at_row(p)[(s.n_heads + kv_head) * s.head_dim + i]));
+      return sum * static_cast<double>(c.scale());
+    };
+    std::vector<double> o(static_cast<size_t>(s.head_dim));
+    double total = 0;
+    for (int p = first; p <= position; ++p) {
+      const double w = std::exp(dot(p));
+      total += w;
+      for (int i = 0; i < s.head_dim; ++i)
+        o[static_cast<size_t>(i)] +=
+            w * static_cast<double>(__bfloat162float(c.at_row(p)[(s.n_heads + s.n_kv_heads + kv_head) * s.head_dim + i]));
+    }
+    for (const double x : o) out.push_back(x / total);
+  }
+  return out;
+}
+
+class OnHost : public testing::TestWithParam<Shape> {};
+
+// Weights are rounded to bf16 (2^-9 each, of values about 1 that average out) and so is the result.
+TEST_P(OnHost, IsTheReference) {
+  const Case c(GetParam());
+  const auto out = attend(c, 0, c.shape.length, By::many);
+  const auto width = static_cast<size_t>(c.shape.n_heads * c.shape.head_dim);
+  for (int p = 0; p < c.shape.length; ++p) {
+    const auto expected = reference(c, p);
+    for (size_t i = 0; i < width; ++i) {
+      const double got = static_cast<double>(out[static_cast<size_t>(p) * width + i]);
+      ASSERT_NEAR(got, expected[i], 0x1p-8 * (std::abs(expected[i]) + 1)) << "position " << p << ", column " << i;
+    }
+  }
+}
+
+TEST_P(OnHost, HoweverItIsCutTheBytesAreTheSame) {
+  const Case c(GetParam());
+  const int length = c.shape.length, group = c.shape.n_heads / c.shape.n_kv_heads, width = c.shape.n_heads * c.shape.head_dim;
+  const auto whole = attend(c, 0, length, By::many);
+  const auto same = [&](int begin, int end, By by, const char* how) {
+    const auto part = attend(c, begin, end, by);
+    for (size_t i = 0; i < part.size(); ++i)
+      ASSERT_EQ(part[i], whole[static_cast<size_t>(begin * width) + i])
+          << how << ", position " << begin + static_cast<int>(i) / width;
+  };
+  same(length / 3, length, By::many, "in two parts");
+  same(length - 1, length, By::many, "alone, as prefill");
+  for (const int p : {0, 15, 16, 63, 64, length / 2, length - 1})
+    if (p < length) {
+      same(p, p + 1, By::each, "decode, one warp");
+      same(p, p + 1, By::few, "decode, four warps");
+    }
+  if (const int few = kFewRows / group; few > 1 && length > few) same(length - few, length, By::few, "a few at a time");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, OnHost,
+                         testing::Values(Shape{4, 1, 128, 0, 150}, Shape{2, 2, 64, 0, 330}, Shape{8, 2, 16, 0, 70},
+                                         Shape{3, 1, 32, 40, 200}, Shape{7, 1, 128, 65, 137}, Shape{1, 1, 64, 0, 1},
+                                         Shape{16, 1, 16, 0, 129}),
+                         [](const auto& p) {
+                           const Shape& s = p.param;
+                           return "heads" + std::to_string(s.n_heads) + "_kv" + std::to_string(s.n_kv_heads) + "_dim" +
+                                  std::to_string(s.head_dim) + "_window" + std::to_string(s.window) + "_length" +
+                                  std::to_string(s.length);
+                         });
+
+}  // namespace
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,215 @@
+// CUDA kernels on the host, for machines without a GPU: a block's threads are fibers of one thread, which change places where
+// threads of a GPU wait for each other. Include it before a kernel's .cuh; it stands in for kernels/warp.cuh. What it proves is
+// indices, layouts, barriers and the order of operations; not rates, nor the bits of a GPU's products (here: sums in order) and
+// exponentials (here: exp2f).
+//   on_host::launch(dim3(2), 64, [&] { kernel(args); });
+// Copies in the background arrive when they are waited for, and not before, so that a missing wait is seen.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#define LOCKSTEP_KERNELS_WARP
+#undef __global__
+#undef __device__
+#undef __shared__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __shared__
+#define __launch_bounds__(...)
+
+namespace on_host {
+
+struct Copy {
+  void* to;
+  const void* from;  // null: zeros
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(256 << 10);
+  bool done = false;
+  uint64_t n_warp_meetings = 0, n_block_meetings = 0;
+  std::vector<std::vector<Copy>> groups;  // committed
+  std::vector<Copy> open;
+};
+
+struct Meeting {  // of a warp's threads, or a block's
+  int n_here = 0;
+  uint64_t n_held = 0;
+  alignas(16) char words[2][32][16];  // what each lane brought to a meeting; a lane may be at most one meeting ahead
+};
+
+struct Block {
+  ucontext_t scheduler;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Meeting> warps;
+  Meeting all;
+  std::function<void()> kernel;
+  unsigned current = 0;
+};
+inline Block* block = nullptr;
+inline Fiber& self() { return *block->fibers[block->current]; }
+
+}  // namespace on_host
+
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+
+namespace on_host {
+
+inline void yield() {
+  Fiber& me = self();
+  swapcontext(&me.context, &block->scheduler);
+}
+
+inline void meet(Meeting& meeting, int n, uint64_t& mine) {
+  ++mine;
+  if (++meeting.n_here == n) meeting.n_here = 0, ++meeting.n_held;
+  while (meeting.n_held < mine) yield();
+}
+
+inline Meeting& warp() { return block->warps[block->current / 32]; }
+
+// Every lane's value.
+template <class T>
+std::array<T, 32> all_lanes(const T& value) {
+  static_assert(sizeof(T) <= 16);
+  Meeting& w = warp();
+  const uint64_t at = self().n_warp_meetings % 2;
+  std::memcpy(w.words[at][block->current % 32], &value, sizeof(T));
+  meet(w, 32, self().n_warp_meetings);
+  std::array<T, 32> all;
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(&all[static_cast<size_t>(lane)], w.words[at][lane], sizeof(T));
+  return all;
+}
+
+inline void run_fiber() {
+  block->kernel();
+  self().done = true;
+  for (;;) yield();
+}
+
+inline std::unique_ptr<Fiber> make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.data();
+  fiber->context.uc_stack.ss_size = fiber->stack.size();
+  makecontext(&fiber->context, run_fiber, 0);
+  return fiber;
+}
+
+inline void launch(dim3 grid, unsigned n_threads, const std::function<void()>& kernel) {
+  if (n_threads % 32 != 0) throw std::logic_error("whole warps only");
+  gridDim = grid;
+  blockDim = dim3(n_threads);
+  for (unsigned y = 0; y < grid.y; ++y)
+    for (unsigned x = 0; x < grid.x; ++x) {
+      Block b;
+      b.kernel = kernel;
+      b.warps.resize(n_threads / 32);
+      block = &b;
+      blockIdx = {x, y, 0};
+      for (unsigned t = 0; t < n_threads; ++t) b.fibers.push_back(make_fiber());
+      std::vector<unsigned> order(n_threads);
+      std::iota(order.begin(), order.end(), 0u);
+      std::minstd_rand random(x + 1);
+      while (!order.empty()) {  // another order each time: a missing barrier shows
+        std::shuffle(order.begin(), order.end(), random);
+        for (const unsigned thread : order) {
+          b.current = thread;
+          threadIdx = {thread, 0, 0};
+          swapcontext(&b.scheduler, &self().context);
+        }
+        std::erase_if(order, [&](unsigned thread) { return b.fibers[thread]->done; });
+      }
+      block = nullptr;
+    }
+}
+
+}  // namespace on_host
+
+// ---- what CUDA gives a thread ----
+
+inline void __syncthreads() {
+  on_host::meet(on_host::block->all, static_cast<int>(blockDim.x), on_host::self().n_block_meetings);
+}
+inline void __syncwarp() { on_host::all_lanes(0); }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return on_host::all_lanes(value)[static_cast<size_t>(threadIdx.x % 32 ^ static_cast<unsigned>(mask))];
+}
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+using std::max;
+using std::min;
+
+// ---- kernels/warp.cuh ----
+
+namespace lockstep::kernels {
+
+inline float exp2_approx(float x) { return std::exp2(x); }
+
+inline void copy_async(void* to, const void* from, bool valid) { on_host::self().open.push_back({to, valid ? from : nullptr}); }
+inline void commit_copies() {
+  on_host::Fiber& me = on_host::self();
+  me.groups.push_back(std::move(me.open));
+  me.open.clear();
+}
+template <int n>
+void wait_copies() {
+  auto& groups = on_host::self().groups;
+  while (groups.size() > n) {
+    for (const on_host::Copy& copy : groups.front())
+      copy.from != nullptr ? std::memcpy(copy.to, copy.from, 16) : std::memset(copy.to, 0, 16);
+    groups.erase(groups.begin());
+  }
+}
+
+template <bool transposed>
+void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row) {
+  const auto rows = on_host::all_lanes(row);
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
+  for (unsigned j = 0; j < 4; ++j) {
+    const auto bits = [&](unsigned k) {
+      return uint32_t{__bfloat16_as_ushort(transposed ? rows[8 * j + t + k][g] : rows[8 * j + g][t + k])};
+    };
+    r[j] = bits(0) | bits(1) << 16;
+  }
+  on_host::all_lanes(0);  // all have read before anyone goes on and writes
+}
+
+inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  struct Quad {
+    uint32_t x[4];
+  };
+  const auto as = on_host::all_lanes(Quad{{a[0], a[1], a[2], a[3]}});
+  const auto bs = on_host::all_lanes(std::array<uint32_t, 2>{b0, b1});
+  const auto value = [](uint32_t pair, unsigned k) {
+    return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(k % 2 == 0 ? pair : pair >> 16)));
+  };
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = g + i / 2 * 8, column = t + i % 2;
+    for (unsigned k = 0; k < 16; ++k)
+      c[i] += value(as[row % 8 * 4 + k % 8 / 2].x[k / 8 * 2 + row / 8], k) * value(bs[column * 4 + k % 8 / 2][k / 8], k);
+  }
+}
+
+}  // namespace lockstep::kernels
