@@ -32,9 +32,9 @@ struct Attention {
   float scale;
   int window;  // 0: none; else a token sees itself and window - 1 before it
   const int32_t *q_offsets, *kv_lengths, *page_offsets, *page_ids;  // of the StepBatch
-  const int32_t* each;                                              // [n_each]  sequences of few rows, one warp to each
+  const int32_t* each;  // [n_each]  sequences of one new token, one warp to each; below 0: none
   int n_each;
-  const int32_t* few;  // [n_few]  sequences of few rows, four warps to each
+  const int32_t* few;  // [n_few]  sequences of few rows, four warps to each; below 0: none
   int n_few;
   const QueryTile* tiles;  // [n_tiles]  of the other sequences
   int n_tiles;

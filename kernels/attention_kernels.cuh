@@ -257,7 +257,7 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_each(Attention a, int q_rows) {
   extern __shared__ __align__(128) char memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.y * kDecodeWarps + warp;
-  if (item >= a.n_each) return;
+  if (item >= a.n_each || a.each[item] < 0) return;
   auto* q = reinterpret_cast<__nv_bfloat16*>(memory) + warp * (kDepth * kKvTile + q_rows) * kHeadDim;
   const int kv_head = blockIdx.x, group = a.n_heads / a.n_kv_heads;
   const Sequence s(a, a.each[item], kv_head);
@@ -325,6 +325,7 @@ size_t few_memory(int q_rows) {
 template <int kHeadDim>
 __global__ void __launch_bounds__(32 * kDecodeWarps) attend_few(Attention a, int q_rows) {
   extern __shared__ __align__(128) char memory[];
+  if (a.few[blockIdx.y] < 0) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, most_rows = q_rows - 1;
   auto* q = reinterpret_cast<__nv_bfloat16*>(memory);
   __nv_bfloat16* rings = q + q_rows * kHeadDim;

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(32 * kWarps) rope_heads(RopeKv a) {
   const bool is_q = head < a.n_heads, is_v = head >= a.n_heads + a.n_kv_heads;
   __nv_bfloat16* to = x;
   if (!is_q) {
+    if (a.token_pages[token] < 0) return;
     const int kv_head = is_v ? head - a.n_heads - a.n_kv_heads : head - a.n_heads;
     const size_t row = (static_cast<size_t>(a.token_pages[token]) * a.n_kv_heads + kv_head) * 2 * kPagePositions +
                        (is_v ? kPagePositions : 0) + position % kPagePositions;

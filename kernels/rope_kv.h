@@ -22,7 +22,7 @@ struct RopeKv {
   int n_tokens, n_heads, n_kv_heads, head_dim;  // head_dim even, at most 256
   __nv_bfloat16* pages;
   const int32_t* positions;      // [n_tokens]
-  const int32_t* token_pages;    // [n_tokens]  page of each token
+  const int32_t* token_pages;    // [n_tokens]  page of each token; below 0: its keys and values aren't kept
 };
 
 // In f32, rounded once at the end; with norms the normalised value is rounded before its weight, as rms_norm does. Halves are rotated:

@@ -157,7 +157,7 @@ void add_layout_options(CLI::App& app, RunOptions& o) {
   group(add_integer(app, "--dp", o.dp, 1, 65536, "replicas that share the input lines (data parallel)"));
 }
 
-void add_machine_options(CLI::App& app, RunOptions& o, bool& graphs_given) {
+void add_machine_options(CLI::App& app, RunOptions& o) {
   const auto group = [](CLI::Option* option) { option->group("Machine"); };
   group(add_choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "what computes (auto)"));
   group(add_choice(app, "--dtype", o.dtype, {"auto", "f32", "bf16"}, "of weights, activations and KV (auto: the model's)"));
@@ -183,11 +183,7 @@ void add_machine_options(CLI::App& app, RunOptions& o, bool& graphs_given) {
   group(fraction);
   group(add_integer(app, "--threads", o.threads, 1, 4096, "of a rank (its cores, shared fairly with the node's other ranks)"));
   group(add_on_off(app, "--prefix-cache", o.prefix_cache, "keep the KV of common prompt beginnings (on)"));
-  group(add(app, "--graphs", "on|off", "CUDA graphs (on)", [&o, &graphs_given](const std::string& text) {
-    if (text != "on" && text != "off") throw CLI::ValidationError("--graphs", concat(text, " is none of on|off"));
-    o.graphs = text == "on";
-    graphs_given = true;
-  }));
+  group(add_on_off(app, "--graphs", o.graphs, "CUDA graphs of steps without prefill (off)"));
 }
 
 void add_request_options(CLI::App& app, RunOptions& o) {
@@ -233,7 +229,6 @@ std::string usage_hint(std::string_view command) {
 
 Command parse_command_line(int argc, const char* const* argv) {
   Command command;
-  bool graphs_given = false;
 
   CLI::App app("Offline LLM inference: a file of prompts and a model in, a file of completions out.", "lockstep");
   app.set_version_flag("--version", concat("lockstep ", kVersion));
@@ -248,7 +243,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   run->footer("Example: lockstep run --model models/smol --input prompts.jsonl --output out --max-tokens 64");
   add_work_options(*run, command.run);
   add_layout_options(*run, command.run);
-  add_machine_options(*run, command.run, graphs_given);
+  add_machine_options(*run, command.run);
   add_request_options(*run, command.run);
   add_resume_options(*run, command.run);
   add_job_options(*run, command.run);
@@ -304,7 +299,6 @@ Command parse_command_line(int argc, const char* const* argv) {
   } else if (run->parsed()) {
     command.kind = Command::Kind::run;
     refuse_unavailable(command.run);
-    if (graphs_given) command.notes.push_back("--graphs: this version launches each kernel by itself, on CUDA devices too");
     if (command.run.overwrite && command.run.resume == "never")
       command.notes.push_back("--resume never changes nothing: --overwrite starts anew");
   } else {

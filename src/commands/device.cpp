@@ -55,7 +55,10 @@ void check_device(const RunOptions& options, const Mesh& mesh) {
 std::unique_ptr<Ops> make_ops(const RunOptions& options, const MpiSession& mpi, int n_threads) {
   const auto n_slots = static_cast<int>(options.max_sequences);
 #ifdef LOCKSTEP_CUDA
-  if (options.device == "cuda") return make_cuda_ops({.device = mpi.node_rank % n_gpus(), .n_slots = n_slots});
+  if (options.device == "cuda")     return make_cuda_ops({.device = mpi.node_rank % n_gpus(),
+                          .n_slots = n_slots,
+                          .graphs = options.graphs,
+                          .max_tokens = options.max_batch_tokens});
 #endif
   (void)mpi;
   return make_cpu_ops({.n_threads = n_threads, .n_slots = n_slots, .instruction_set = {}});

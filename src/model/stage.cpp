@@ -39,19 +39,18 @@ int Stage::peer(int pp_index) const { return pp_index * options_.mesh.tp + shard
 void Stage::forward(const StepBatch& step) {
   if (step.n_tokens() == 0) return;
   const DeviceBatch batch = ops_.upload_batch(step);
-  const Activations::Step a = activations_.of(step.n_tokens(), shard_.last_stage ? step.samples.size() : 0);
-  if (shard_.first_stage)
-    ops_.embed(a.residual, weights_.embedding_view, batch);
-  else
-    replica_.recv(a.residual, peer(shard_.place.pp - 1));
-
-  layers(a, batch);
+  const Activations::Step a = activations_.of(batch.n_rows, shard_.last_stage ? step.samples.size() : 0);
+  if (!shard_.first_stage) replica_.recv(a.residual.top(step.n_tokens()), peer(shard_.place.pp - 1));
+  ops_.replayable(batch, [&] {
+    if (shard_.first_stage) ops_.embed(a.residual, weights_.embedding_view, batch);
+    layers(a, batch);
+  });
 
   if (shard_.last_stage) {
     sample(a, batch);
   } else {
     ops_.add(a.residual, a.delta);
-    replica_.send(a.residual, peer(shard_.place.pp + 1));
+    replica_.send(a.residual.top(step.n_tokens()), peer(shard_.place.pp + 1));
   }
 }
 
@@ -64,12 +63,11 @@ void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
 // Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token
 // from the same gathered row.
 void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
-  const int64_t n_tokens = batch.host->n_tokens();
   const auto n_samples = static_cast<int64_t>(batch.host->samples.size());
   const auto n_scores = static_cast<int64_t>(batch.host->scores.size());
   for (int64_t begin = 0; begin < n_scores; begin += options_.max_sequences) {
     const Range part{begin, std::min(begin + options_.max_sequences, n_scores)};
-    const Activations::Step rows = activations_.of(n_tokens, part.size());
+    const Activations::Step rows = activations_.of(batch.n_rows, part.size());
     logits_of(rows, batch.score_rows + part.begin);
     ops_.score(rows.logits, batch, part);
   }

@@ -43,10 +43,11 @@ struct KvPages {
 // A StepBatch where the kernels read it.
 struct DeviceBatch {
   const StepBatch* host = nullptr;
-  const TokenId* token_ids = nullptr;     // [n_tokens]
-  const int32_t* positions = nullptr;     // [n_tokens]
-  const int32_t* q_offsets = nullptr;     // [n_seqs + 1]
-  const int32_t* kv_lengths = nullptr;    // [n_seqs]
+  int64_t n_rows = 0;                   // of the step's matrices: its tokens, and after them idle rows if the device wants some
+  const TokenId* token_ids = nullptr;   // [n_rows]
+  const int32_t* positions = nullptr;   // [n_rows]
+  const int32_t* q_offsets = nullptr;   // [n_seqs + 1]
+  const int32_t* kv_lengths = nullptr;  // [n_seqs]
   const int32_t* page_offsets = nullptr;  // [n_seqs + 1]
   const PageId* pages = nullptr;          // [page_offsets[n_seqs]]
   const int32_t* sample_rows = nullptr;   // [n_samples]
@@ -75,7 +76,11 @@ class Ops {
   // ---- one step ----
   virtual DeviceBatch upload_batch(const StepBatch& batch) = 0;  // valid until the next call; `batch` must outlive it
 
-  // out [n_tokens, hidden]; table [vocab, hidden]. References take their token from the sample buffer.
+  // Calls `launches`, which makes one sequence of the calls below on one set of memory for all batches of n_rows rows. A device
+  // may record it once and replay the record when such a batch comes again.
+  virtual void replayable(const DeviceBatch&, const std::function<void()>& launches) { launches(); }
+
+  // out [n_rows, hidden]; table [vocab, hidden]. References take their token from the sample buffer.
   virtual void embed(TensorView out, TensorView table, const DeviceBatch& batch) = 0;
 
   // out = x / sqrt(mean(x^2) + eps) * weight; weight f32 [1, cols]. In bf16 the quotient is rounded before the product, as
@@ -89,13 +94,13 @@ class Ops {
   // out [rows, n_out] = x [rows, k] W^T + bias. out may be a column slab of a wider matrix, and f32 where x is bf16 (logits).
   virtual void linear(TensorView out, TensorView x, const LinearWeight& weight) = 0;
 
-  // qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim], q heads first, then k, then v. With norm weights (f32 [1, head_dim], or
+  // qkv [n_rows, (n_heads + 2 n_kv_heads) head_dim], q heads first, then k, then v. With norm weights (f32 [1, head_dim], or
   // null data: none) q and k heads are normalised first. Then rotated in halves (i, i + head_dim / 2) by `rope` f32
   // [n_positions, head_dim] (cosines, then sines, of head_dim / 2 frequencies); q in place, k and v into the pages.
   virtual void rope_store_kv(TensorView qkv, TensorView q_norm, TensorView k_norm, float eps, TensorView rope, HeadShape heads,
                              KvPages kv, const DeviceBatch& batch) = 0;
 
-  // out [n_tokens, n_heads head_dim] from the q part of qkv over the pages. A token at position i sees positions
+  // out [n_rows, n_heads head_dim] from the q part of qkv over the pages. A token at position i sees positions
   // max(0, i - window + 1) .. i of its sequence (window 0: all).
   virtual void attention(TensorView out, TensorView qkv, HeadShape heads, KvPages kv, float scale, int32_t window,
                          const DeviceBatch& batch) = 0;
@@ -126,8 +131,10 @@ std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 struct CudaOptions {
   int device = 0;
   int n_slots = 256;
+  bool graphs = false;     // `replayable` records steps in which each sequence has one new token
+  int64_t max_tokens = 0;  // of a step; for graphs
 };
-std::unique_ptr<Ops> make_cuda_ops(
-    const CudaOptions& options);  // in builds with LOCKSTEP_CUDA; Error (environment) without a GPU
+// In builds with LOCKSTEP_CUDA; Error (environment) without a GPU.
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);
 
 }  // namespace lockstep

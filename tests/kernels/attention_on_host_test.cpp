@@ -73,7 +73,7 @@ std::vector<float> attend(const Case& c, int begin, int end, By by) {
   const int n = end - begin, group = s.n_heads / s.n_kv_heads, width = s.n_heads * s.head_dim;
   std::vector<__nv_bfloat16> out(static_cast<size_t>(n * width), __float2bfloat16_rn(77));
   const int32_t q_offsets[] = {0, n}, kv_lengths[] = {end}, page_offsets[] = {0, static_cast<int32_t>(c.page_ids.size())},
-                list[] = {0};
+                list[] = {-1, 0, -1};
   std::vector<QueryTile> tiles;
   for (int row = 0; row < n * group; row += kTileRows) tiles.push_back({0, row});
   const Attention a{.out = out.data(),
@@ -91,9 +91,9 @@ std::vector<float> attend(const Case& c, int begin, int end, By by) {
                     .page_offsets = page_offsets,
                     .page_ids = c.page_ids.data(),
                     .each = list,
-                    .n_each = 1,
+                    .n_each = 3,
                     .few = list,
-                    .n_few = 1,
+                    .n_few = 3,
                     .tiles = tiles.data(),
                     .n_tiles = static_cast<int>(tiles.size())};
   std::fill(std::begin(memory), std::end(memory), static_cast<char>(0xFF));  // NaN

@@ -88,6 +88,7 @@ DeviceBatch CpuOps::upload_batch(const StepBatch& b) {
     check(row.slot >= 0 && row.slot < static_cast<int64_t>(slots_.size()), "slot ", row.slot, " of ", slots_.size());
   }
   return {&b,
+          n_tokens,
           b.token_ids.data(),
           b.positions.data(),
           b.q_offsets.data(),

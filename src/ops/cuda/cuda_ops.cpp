@@ -32,6 +32,7 @@ CudaOps::CudaOps(const CudaOptions& options)
     : stream_(options.device),
       gemm_(stream_),
       n_slots_(options.n_slots),
+      most_recorded_(options.graphs ? std::min<int64_t>(options.n_slots, options.max_tokens) : 0),
       staging_(stream_),
       work_staging_(stream_),
       sample_staging_(stream_) {
@@ -126,8 +127,8 @@ size_t CudaOps::kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim)
 
 void CudaOps::embed(TensorView out, TensorView table, const DeviceBatch& batch) {
   check_bf16(out, "embedding"), check_bf16(table, "embedding table");
-  check(out.rows == batch.host->n_tokens() && out.cols == table.cols && table.row_stride == table.cols, "embedding ", out.rows,
-        " x ", out.cols, ", expected ", batch.host->n_tokens(), " x ", table.cols);
+  check(out.rows == batch.n_rows && out.cols == table.cols && table.row_stride == table.cols, "embedding ", out.rows, " x ",
+        out.cols, ", expected ", batch.n_rows, " x ", table.cols);
   check_cuda(kernels::embed(bf16(out), stride_of(out), bf16(table), count(table.cols), batch.token_ids,
                             reinterpret_cast<const int32_t*>(slots_.data()), count(out.rows), stream_),
              "embedding");
@@ -177,10 +178,10 @@ void CudaOps::linear(TensorView out, TensorView x, const LinearWeight& weight) {
 void CudaOps::rope_store_kv(TensorView qkv, TensorView q_norm, TensorView k_norm, float eps, TensorView rope, HeadShape heads,
                             KvPages kv, const DeviceBatch& batch) {
   check_bf16(qkv, "qkv");
-  check(qkv.rows == batch.host->n_tokens() && qkv.cols == heads.qkv_cols() && rope.cols == heads.head_dim &&
-            rope.dtype == DType::f32 && kernels::attention_supports(count(heads.head_dim)),
-        "qkv ", qkv.rows, " x ", qkv.cols, ", expected ", batch.host->n_tokens(), " x ", heads.qkv_cols(), "; head_dim ",
-        heads.head_dim, ", expected 16, 32, 64 or 128");
+  check(qkv.rows == batch.n_rows && qkv.cols == heads.qkv_cols() && rope.cols == heads.head_dim && rope.dtype == DType::f32 &&
+            kernels::attention_supports(count(heads.head_dim)),
+        "qkv ", qkv.rows, " x ", qkv.cols, ", expected ", batch.n_rows, " x ", heads.qkv_cols(), "; head_dim ", heads.head_dim,
+        ", expected 16, 32, 64 or 128");
   check_cuda(kernels::rope_store_kv({.qkv = bf16(qkv),
                                      .qkv_stride = stride_of(qkv),
                                      .q_norm = q_norm.data ? q_norm.row<float>(0) : nullptr,

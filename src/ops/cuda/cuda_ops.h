@@ -2,13 +2,18 @@
 // stream. Nothing waits for the GPU but `collect`, `upload`, `download`. Made by make_cuda_ops (ops.h); this header is for the
 // folder's own files.
 //
+// A step in which every sequence has one new token is recorded as a CUDA graph, one for each of a few numbers of rows: its
+// arrays lie in memory of their own, at places that don't depend on the number of sequences, and idle rows follow the last one.
+//
 // Weights are [n_out, k], row-major; pages as kernels/rope_kv.h says. A row's bits depend on its values, position and KV alone:
 // products by cuda_gemm.h, attention by kernels/attention.h, the rest row by row.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -48,6 +53,7 @@ class CudaOps final : public Ops {
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override;
 
   DeviceBatch upload_batch(const StepBatch& batch) override;
+  void replayable(const DeviceBatch& batch, const std::function<void()>& launches) override;
   void embed(TensorView out, TensorView table, const DeviceBatch& batch) override;
   void rms_norm(TensorView out, TensorView x, TensorView weight, float eps) override;
   void add(TensorView residual, TensorView delta) override;
@@ -64,12 +70,24 @@ class CudaOps final : public Ops {
   StepOutcome collect(int64_t step) override;
 
  private:
-  struct AttentionWork {  // of the batch, for one number of heads
-    int n_heads = 0, n_kv_heads = 0;
+  struct AttentionWork {  // of the batch, for these heads
+    HeadShape heads;
     const int32_t *each = nullptr, *few = nullptr;
     const kernels::QueryTile* tiles = nullptr;
     int n_each = 0, n_few = 0, n_tiles = 0;
   };
+  struct Graph {
+    Graph() = default;
+    ~Graph() {
+      if (exec != nullptr) cudaGraphExecDestroy(exec);
+    }
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+    bool seen = false;  // launched one by one before: products have their algorithms
+    cudaGraphExec_t exec = nullptr;
+  };
+  using GraphKey = std::tuple<int64_t, bool, bool>;  // rows, and which kernels of attention run
+
   struct Row {  // of an outcome
     RequestId request;
     int32_t position;
@@ -86,6 +104,8 @@ class CudaOps final : public Ops {
     std::vector<Part> parts;
     std::unique_ptr<Event> done;
   };
+  DeviceBatch upload_decodes(const StepBatch& batch);
+  bool is_recorded(const StepBatch& batch) const;
   const AttentionWork& attention_work(HeadShape heads, const DeviceBatch& batch);
   const float* adjusted_logits(TensorView logits, const DeviceBatch& batch, std::vector<int32_t>& row_of);
   void begin_adjustments(const DeviceBatch& batch, int64_t vocab);
@@ -98,6 +118,7 @@ class CudaOps final : public Ops {
   std::string kernel_class_;
   CudaGemm gemm_;
   int64_t n_slots_;
+  int64_t most_recorded_;  // rows; 0: no graphs
   Staging staging_, work_staging_, sample_staging_;
   Buffer batch_memory_, work_memory_, sample_memory_;  // device
   Buffer rules_, slots_, drawn_, top_;                 // device
@@ -105,6 +126,10 @@ class CudaOps final : public Ops {
   Buffer load_host_[2], load_device_[2];
   Event load_events_[2];
   AttentionWork work_;
+  HeadShape heads_;  // of the model, from its first attention on
+  Buffer decode_memory_;
+  bool recorded_ = false;  // the batch uploaded last lies in decode_memory_
+  std::map<GraphKey, Graph> graphs_;
   const int32_t* token_pages_ = nullptr;
   std::vector<LogitAdjustments> wishes_;  // [n_slots]  the counts that go with them are on the GPU
   std::deque<Pending> pending_;
