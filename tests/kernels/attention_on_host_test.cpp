@@ -6,6 +6,9 @@
 #include <numeric>
 #include <random>
 
+#undef __shared__
+#define __shared__  // `memory`, below
+
 #include "kernels/attention_kernels.cuh"
 
 namespace lockstep::kernels {

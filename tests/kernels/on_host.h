@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -19,6 +20,7 @@
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #define LOCKSTEP_KERNELS_WARP
@@ -28,7 +30,7 @@
 #undef __launch_bounds__
 #define __global__
 #define __device__
-#define __shared__
+#define __shared__ static  // one for all fibers; where a kernel takes dynamic memory its test undoes this
 #define __launch_bounds__(...)
 
 namespace on_host {
@@ -40,7 +42,6 @@ struct Copy {
 
 struct Fiber {
   ucontext_t context;
-  std::vector<char> stack = std::vector<char>(256 << 10);
   bool done = false;
   uint64_t n_warp_meetings = 0, n_block_meetings = 0;
   std::vector<std::vector<Copy>> groups;  // committed
@@ -103,11 +104,15 @@ inline void run_fiber() {
   for (;;) yield();
 }
 
-inline std::unique_ptr<Fiber> make_fiber() {
+// Fiber `thread` of a block, on a stack that later blocks use again.
+inline std::unique_ptr<Fiber> make_fiber(unsigned thread) {
+  constexpr size_t kStackBytes = 128 << 10;
+  static std::vector<std::unique_ptr<char[]>> stacks;
+  while (stacks.size() <= thread) stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   auto fiber = std::make_unique<Fiber>();
   getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack.data();
-  fiber->context.uc_stack.ss_size = fiber->stack.size();
+  fiber->context.uc_stack.ss_sp = stacks[thread].get();
+  fiber->context.uc_stack.ss_size = kStackBytes;
   makecontext(&fiber->context, run_fiber, 0);
   return fiber;
 }
@@ -123,7 +128,7 @@ inline void launch(dim3 grid, unsigned n_threads, const std::function<void()>& k
       b.warps.resize(n_threads / 32);
       block = &b;
       blockIdx = {x, y, 0};
-      for (unsigned t = 0; t < n_threads; ++t) b.fibers.push_back(make_fiber());
+      for (unsigned t = 0; t < n_threads; ++t) b.fibers.push_back(make_fiber(t));
       std::vector<unsigned> order(n_threads);
       std::iota(order.begin(), order.end(), 0u);
       std::minstd_rand random(x + 1);
@@ -152,6 +157,24 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return on_host::all_lanes(value)[static_cast<size_t>(threadIdx.x % 32 ^ static_cast<unsigned>(mask))];
 }
+template <class T>
+T __shfl_up_sync(unsigned, T value, int offset) {
+  const auto all = on_host::all_lanes(value);
+  const unsigned lane = threadIdx.x % 32, by = static_cast<unsigned>(offset);
+  return all[lane >= by ? lane - by : lane];
+}
+template <class T>
+T atomicAdd(T* to, T value) {
+  return std::exchange(*to, *to + value);
+}
+template <class T>
+T atomicOr(T* to, T value) {
+  return std::exchange(*to, *to | value);
+}
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
+inline float __logf(float x) { return std::log(x); }
+inline double __dadd_rn(double a, double b) { return a + b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
