@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/ops/ops_testing.h"
+#include "tests/ops/devices.h"
 
 namespace lockstep {
 namespace {

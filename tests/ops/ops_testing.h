@@ -1,5 +1,5 @@
 // What the tests of ops share: seeded values, matrices with padding around them, comparison within a tolerance that is
-// computed.
+// computed. Where they run: devices.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "base/philox.h"
@@ -39,16 +37,22 @@ inline std::vector<float> random_values(int64_t n, uint64_t seed, DType dtype, f
 
 inline reference::Vector as_double(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-// A matrix of the Ops' memory with some columns to spare on the right, which `intact` guards.
+// Columns to spare beside a matrix of so many: on the CPU an odd number; elsewhere rows begin at multiples of 8 elements.
+inline int64_t spare_columns(const Ops& ops, int64_t cols) {
+  return ops.kernel_class().starts_with("cpu") ? 3 : 8 + (8 - cols % 8) % 8;
+}
+
+// A matrix of the Ops' memory with some columns to spare on the right, which `intact` guards. The host reaches that memory by
+// upload and download alone.
 class Matrix {
  public:
-  Matrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, int64_t spare = 3)
-      : ops_(&ops), buffer_(ops.allocate(static_cast<size_t>(rows * (cols + spare) + 1) * size_of(dtype))), spare_(spare) {
-    std::memset(buffer_.data(), 0xA5, buffer_.bytes());
-    view = {buffer_.data(), dtype, rows, cols, cols + spare};
-  }
-  Matrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, const std::vector<float>& values) : Matrix(ops, dtype, rows, cols) {
-    ops.upload(view, values.data());
+  Matrix(Ops& ops, DType dtype, int64_t rows, int64_t cols, const std::vector<float>& values = {}, int64_t spare = -1)
+      : ops_(&ops) {
+    const int64_t stride = cols + (spare < 0 ? spare_columns(ops, cols) : spare);
+    buffer_ = ops.allocate(static_cast<size_t>(rows * stride) * size_of(dtype));
+    view = {buffer_.data(), dtype, rows, cols, stride};
+    ops.upload(whole(), std::vector<float>(static_cast<size_t>(rows * stride), guard()).data());
+    if (!values.empty()) ops.upload(view, values.data());
   }
   std::vector<float> values() const {
     std::vector<float> out(static_cast<size_t>(view.rows * view.cols));
@@ -56,10 +60,11 @@ class Matrix {
     return out;
   }
   bool intact() const {
-    const auto size = static_cast<int64_t>(size_of(view.dtype));
+    std::vector<float> all(static_cast<size_t>(view.rows * view.row_stride));
+    ops_->download(all.data(), whole());
     for (int64_t r = 0; r < view.rows; ++r) {
-      for (int64_t i = view.cols * size; i < (view.cols + spare_) * size; ++i) {
-        if (view.data[r * view.row_stride * size + i] != std::byte{0xA5}) return false;
+      for (int64_t i = view.cols; i < view.row_stride; ++i) {
+        if (std::bit_cast<uint32_t>(all[r * view.row_stride + i]) != std::bit_cast<uint32_t>(guard())) return false;
       }
     }
     return true;
@@ -67,10 +72,18 @@ class Matrix {
   TensorView view;
 
  private:
+  TensorView whole() const { return {view.data, view.dtype, view.rows, view.row_stride, view.row_stride}; }
+  float guard() const { return std::bit_cast<float>(view.dtype == DType::f32 ? 0xA5A5A5A5u : 0xA5A50000u); }
+
   Ops* ops_;
   Buffer buffer_;
-  int64_t spare_;
 };
+
+inline TensorView rows_of(TensorView v, Range rows) {
+  check(0 <= rows.begin && rows.end <= v.rows, "rows ", rows.begin, " to ", rows.end, " of ", v.rows);
+  return {v.data + rows.begin * v.row_stride * static_cast<int64_t>(size_of(v.dtype)), v.dtype, rows.size(), v.cols,
+          v.row_stride};
+}
 
 inline constexpr double kEps32 = 0x1p-24;  // half a unit in the last place of 1
 inline double half_ulp(DType dtype) { return dtype == DType::f32 ? 0x1p-24 : 0x1p-8; }
@@ -96,44 +109,6 @@ inline bool same_bytes(const std::vector<float>& a, const std::vector<float>& b)
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// The instruction sets of this machine.
-inline std::vector<std::string> instruction_sets() {
-  std::vector<std::string> names;
-  for (const char* name : {"generic", "avx2", "avx512"}) {
-    try {
-      make_cpu_ops({.n_threads = 1, .n_slots = 1, .instruction_set = name});
-      names.emplace_back(name);
-    } catch (const Error&) {
-    }
-  }
-  return names;
-}
-
-struct OpsCase {
-  std::string instruction_set;
-  DType dtype;
-};
-class OpsTest : public ::testing::TestWithParam<OpsCase> {
- protected:
-  std::unique_ptr<Ops> ops = make_cpu_ops({.n_threads = 2, .n_slots = 8, .instruction_set = GetParam().instruction_set});
-  DType dtype = GetParam().dtype;
-  Matrix matrix(int64_t rows, int64_t cols, const std::vector<float>& values) { return {*ops, dtype, rows, cols, values}; }
-  Matrix matrix(int64_t rows, int64_t cols) { return {*ops, dtype, rows, cols}; }
-  Matrix weights(const std::vector<float>& values) {
-    return {*ops, DType::f32, 1, static_cast<int64_t>(values.size()), values};
-  }
-};
-inline std::vector<OpsCase> ops_cases() {
-  std::vector<OpsCase> cases;
-  for (const auto& name : instruction_sets()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) cases.push_back({name, dtype});
-  }
-  return cases;
-}
-inline std::string case_name(const ::testing::TestParamInfo<OpsCase>& info) {
-  return info.param.instruction_set + "_" + std::string(name_of(info.param.dtype));
-}
-
 inline LinearWeight load(Ops& ops, DType dtype, int64_t n_out, int64_t k, const std::vector<float>& w, Range rows = {0, -1}) {
   if (rows.end < 0) rows.end = n_out;
   return ops.load_linear(rows.size(), k, dtype, [&](Range r, float* out) {
@@ -156,7 +131,5 @@ inline StepBatch short_sequences(int64_t step, const std::vector<int32_t>& lengt
   batch.token_ids.assign(batch.positions.size(), 0);
   return batch;
 }
-
-inline constexpr int64_t kOddSizes[] = {1, 2, 3, 31, 32, 33, 127, 129};
 
 }  // namespace lockstep

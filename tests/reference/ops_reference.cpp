@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+
+#include "base/philox.h"
 
 namespace lockstep::reference {
 
@@ -109,6 +112,35 @@ Vector log_softmax(const Vector& logits) {
   for (const double l : logits) sum += std::exp(l - max);
   Vector out;
   for (const double l : logits) out.push_back(l - max - std::log(sum));
+  return out;
+}
+
+Draw draw(const Vector& logits, const SamplingRule& rule, uint64_t key, uint32_t position) {
+  const auto kept = [&](double factor) {
+    SamplingRule other = rule;
+    if (rule.top_p < 1) other.top_p *= factor;
+    other.min_p *= factor;
+    std::vector<bool> tokens;
+    for (const double p : sampling_probabilities(logits, other)) tokens.push_back(p > 0);
+    return tokens;
+  };
+  const auto tokens = kept(1);
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double best = -std::numeric_limits<double>::infinity(), second = best;
+  Draw out;
+  for (size_t t = 0; t < logits.size(); ++t) {
+    if (!tokens[t]) continue;
+    const auto words = philox4x32(key, {position, static_cast<uint32_t>(t / 4), 0x5A4D, 0});
+    const double value = (logits[t] - max) / rule.temperature - std::log(-std::log((words[t % 4] + 0.5) * 0x1p-32));
+    if (value > best) {
+      second = best, best = value;
+      out.token = static_cast<int64_t>(t);
+    } else {
+      second = std::max(second, value);
+    }
+  }
+  const bool filtered = rule.top_p < 1 || rule.min_p > 0;
+  out.margin = filtered && (kept(1 - 1e-5) != tokens || kept(1 + 1e-5) != tokens) ? 0 : best - second;
   return out;
 }
 

@@ -31,4 +31,12 @@ struct SamplingRule {
 Vector sampling_probabilities(const Vector& logits, const SamplingRule& rule);
 Vector log_softmax(const Vector& logits);
 
+struct Draw {
+  int64_t token = 0;
+  double margin = 0;  // by which it leads; 0 where a change of top_p or min_p by 1e-5 keeps other tokens
+};
+// Of the tokens the rule keeps, the one with the largest (logit - max) / temperature - log(-log u): u = (word + 1/2) / 2^32,
+// word token mod 4 of philox4x32(key; position, token / 4, 0x5A4D, 0).
+Draw draw(const Vector& logits, const SamplingRule& rule, uint64_t key, uint32_t position);
+
 }  // namespace lockstep::reference
