@@ -26,7 +26,7 @@ constexpr size_t kFlushBytes = 64 << 10;
 constexpr double kFlushSeconds = 1;
 constexpr uint32_t kMaxPayload = 1 << 20;
 
-enum class Kind : uint8_t { request, step, phase, place };
+enum class Kind : uint8_t { request, step, phase, place, gpu };
 
 fs::path directory_of(const std::string& out_dir) { return fs::path(out_dir) / "journal" / "timings"; }
 
@@ -155,6 +155,17 @@ void RawTimings::add(const RankPlace& place) {
   flush();
 }
 
+void RawTimings::add(std::span<const GpuSample> samples) {
+  if (samples.empty()) return;
+  for (const GpuSample& sample : samples) {
+    ByteWriter w;
+    w.put(Kind::gpu);
+    w.put(sample);
+    append(w.bytes());
+  }
+  flush();
+}
+
 void RawTimings::append(std::span<const std::byte> payload) {
   if (payload.size() > kMaxPayload) return;
   const uint32_t head[2] = {static_cast<uint32_t>(payload.size()), crc32c(as_text(payload))};
@@ -212,6 +223,9 @@ Timings RawTimingsReader::read(const std::function<void(RequestTiming&&, RawPlac
         }
         case Kind::place:
           timings.places[{attempt, rank}] = r.get<RankPlace>();
+          return true;
+        case Kind::gpu:
+          timings.gpus[rank].push_back({attempt, r.get<GpuSample>()});
           return true;
       }
       return false;

@@ -28,6 +28,7 @@ class RawTimings {
   void add(const StepTiming& step);
   void add(const PhaseTiming& phase);
   void add(const RankPlace& place);
+  void add(std::span<const GpuSample> samples);
   void flush();
 
  private:
@@ -44,6 +45,10 @@ struct Timings {
     int32_t attempt = 0;
     StepTiming timing;
   };
+  struct Gpu {
+    int32_t attempt = 0;
+    GpuSample sample;
+  };
   struct Phase {
     int32_t attempt = 0, rank = 0;
     PhaseTiming timing;
@@ -54,6 +59,7 @@ struct Timings {
   };
   std::vector<RequestTiming> requests;     // one a custom_id, by line number: the attempt that counts is the last one
   std::map<int, std::vector<Step>> steps;  // by rank, in order of attempts
+  std::map<int, std::vector<Gpu>> gpus;    // likewise; only ranks whose GPU was measured
   std::vector<Phase> phases;               // those of a rank and attempt follow each other from its start on
   std::map<Seat, RankPlace> places;
   int64_t n_damaged = 0;  // files that end in a torn record

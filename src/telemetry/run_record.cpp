@@ -1,5 +1,7 @@
 #include "telemetry/run_record.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +18,27 @@ Json object_of(const RunRecord::Pairs& pairs) {
 }
 
 double rate(int64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
+
+// Of the phase that generates.
+double energy_of_run(const EnergyRecord& energy) {
+  const auto run = std::ranges::find(energy.phases, "run", &PhaseEnergy::phase);
+  return run != energy.phases.end() ? run->joules : GpuReading::kUnknown;
+}
+
+// Names that are there only where there was something to measure.
+void add_energy(Json& j, const RunRecord& r) {
+  if (r.energy.n_gpus == 0) return;
+  j["energy_j"] = Json::object();
+  for (const PhaseEnergy& p : r.energy.phases) j["energy_j"][p.phase] = p.joules;
+  j["energy_gpus"] = r.energy.n_gpus;
+  j["energy_source"] = r.energy.from_counter ? "counter" : "power";
+  const double joules = energy_of_run(r.energy);
+  const auto per_token = [&](const char* name, int64_t n) {
+    if (n > 0 && !std::isnan(joules)) j["joules_per_token"][name] = joules / static_cast<double>(n);
+  };
+  per_token("total", r.n_prompt_tokens + r.n_generated_tokens);
+  per_token("generated", r.n_generated_tokens);
+}
 
 }  // namespace
 
@@ -40,6 +63,7 @@ std::string to_json(const RunRecord& r) {
                        {"generated", rate(r.n_generated_tokens, r.run_s)}};
   j["phases_s"] = Json::object();
   for (const PhaseTiming& phase : r.phases) j["phases_s"][phase.name] = phase.seconds;
+  add_energy(j, r);
   j["memory_bytes"] = {{"weights", r.weight_bytes}, {"kv", r.kv_bytes}};
   j["completions_digest"] = r.completions_digest;
   j["exit_code"] = r.exit_code;
@@ -67,6 +91,12 @@ std::string to_table(const RunRecord& r, const std::string& out_dir) {
                     std::to_string(r.n_generated_tokens) + " out");
   row("tokens/s", number(rate(r.n_prompt_tokens + r.n_generated_tokens, r.run_s), "%.1f") + " total, " +
                       number(rate(r.n_generated_tokens, r.run_s), "%.1f") + " out (" + number(r.run_s, "%.2f s)"));
+  if (const double joules = energy_of_run(r.energy); !std::isnan(joules))
+    row("energy",
+        number(joules, "%.0f J") +
+            (r.n_generated_tokens > 0 ? number(joules / static_cast<double>(r.n_generated_tokens), ", %.3g J a token out")
+                                      : "") +
+            " (" + std::to_string(r.energy.n_gpus) + " GPU(s))");
   row("layout", r.layout + ", " + r.device + " " + r.dtype + ", " + std::to_string(r.n_threads) + " thread(s) a rank");
   row("output", out_dir + "/completions.jsonl");
   if (r.n_failed > 0) row("", out_dir + "/errors.jsonl");

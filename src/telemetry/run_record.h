@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "telemetry/energy.h"
 #include "telemetry/timing_records.h"
 
 namespace lockstep {
@@ -29,6 +30,7 @@ struct RunRecord {
   int64_t n_prompt_tokens = 0, n_cached_tokens = 0, n_generated_tokens = 0;  // cached: of the prompts, not computed again
   double run_s = 0;                                                          // of the phase that generates
   std::vector<PhaseTiming> phases;                                           // of rank 0
+  EnergyRecord energy;                                                       // of all ranks' GPUs
   uint64_t weight_bytes = 0, kv_bytes = 0;                                   // of rank 0
   std::string completions_digest;                                            // empty where there is no final file yet
   int exit_code = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace lockstep {
@@ -30,6 +31,30 @@ struct StepTiming {  // one step of one rank
 
 struct RankPlace {  // what a rank was in its attempt; -1: nobody said
   int32_t replica = -1, stage = -1, tensor_rank = -1;
+};
+
+// What a GPU says of itself at one moment. NaN, or -1 for integers: it doesn't say.
+struct GpuReading {
+  double power_w = kUnknown;
+  double temperature_c = kUnknown;
+  double sm_clock_mhz = kUnknown, memory_clock_mhz = kUnknown;
+  double utilisation_percent = kUnknown;         // of the time in which a kernel ran
+  double memory_utilisation_percent = kUnknown;  // of the time in which memory was read or written
+  double energy_j = kUnknown;                    // of a GPU: its counter; of a sample: since the first one
+  int64_t memory_used_bytes = -1;                // by all processes, and what the driver keeps
+  int64_t throttle_reasons = -1;                 // bit mask; NVML, nvmlClocksEventReasons, names the bits
+
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct GpuSample {
+  double time_s = 0;  // since the start of its attempt
+  GpuReading reading;
+};
+
+struct PhaseEnergy {
+  std::string phase;
+  double joules = 0;
 };
 
 struct PhaseTiming {  // "open", "load", "run", "merge", ...

@@ -98,6 +98,9 @@ class Table {
   void seconds(const char* name, const char* long_name, const std::function<double(size_t)>& value) {
     numbers<double>(name, "s", long_name, value);
   }
+  void reals(const char* name, const char* units, const char* long_name, const std::function<double(size_t)>& value) {
+    numbers<double>(name, units, long_name, value);
+  }
   void texts(const char* name, const char* long_name, const std::function<const char*(size_t)>& value) {
     std::vector<const char*> values(n_rows_);
     for (size_t i = 0; i < n_rows_; ++i) values[i] = value(i);
@@ -198,6 +201,28 @@ void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows,
   t.integers("pages", "1", "KV pages in use", [&](size_t i) { return rows[i].timing.n_pages; });
 }
 
+void write_gpu(hid_t parent, int rank, const std::vector<Timings::Gpu>& rows) {
+  Table t(parent, concat("rank_", rank), rows.size());
+  const auto reading = [&](double GpuReading::*field) {
+    return [&rows, field](size_t i) { return rows[i].sample.reading.*field; };
+  };
+  t.integers("row", "1", "row", [&](size_t i) { return static_cast<int64_t>(i); });
+  t.integers("attempt", "1", "run that measured it, from 1", [&](size_t i) { return rows[i].attempt; });
+  t.seconds("time", "since the start of the attempt", [&](size_t i) { return rows[i].sample.time_s; });
+  t.reals("power", "W", "power of the rank's GPU", reading(&GpuReading::power_w));
+  t.reals("temperature", "degC", "temperature of the GPU", reading(&GpuReading::temperature_c));
+  t.reals("sm_clock", "MHz", "clock of the multiprocessors", reading(&GpuReading::sm_clock_mhz));
+  t.reals("memory_clock", "MHz", "clock of the memory", reading(&GpuReading::memory_clock_mhz));
+  t.reals("utilisation", "%", "share of the time in which a kernel ran", reading(&GpuReading::utilisation_percent));
+  t.reals("memory_utilisation", "%", "share of the time in which memory was read or written",
+          reading(&GpuReading::memory_utilisation_percent));
+  t.integers("memory_used", "bytes", "memory in use on the GPU, by anyone; -1: unknown",
+             [&](size_t i) { return rows[i].sample.reading.memory_used_bytes; });
+  t.reals("energy", "J", "energy of the GPU since its first row of the attempt", reading(&GpuReading::energy_j));
+  t.integers("throttle_reasons", "1", "what held the clocks down, as a bit mask (nvmlClocksEventReasons); -1: unknown",
+             [&](size_t i) { return rows[i].sample.reading.throttle_reasons; });
+}
+
 // Phases follow each other without a gap, so each begins where the one before it, of its rank and attempt, ends.
 void write_phases(hid_t file, const std::vector<Timings::Phase>& rows) {
   std::map<Timings::Seat, double> ends;
@@ -227,6 +252,10 @@ void write_file(const std::string& path, const Timings& timings, const RequestSo
   {
     const Handle steps = own(H5Gcreate2(file, "steps", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group");
     for (const auto& [rank, rows] : timings.steps) write_steps(steps, rank, rows, timings);
+  }
+  {
+    const Handle gpu = own(H5Gcreate2(file, "gpu", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "group");
+    for (const auto& [rank, rows] : timings.gpus) write_gpu(gpu, rank, rows);
   }
   write_phases(file, timings.phases);
   ensure(H5Fflush(file, H5F_SCOPE_GLOBAL), "flushing timings.h5");

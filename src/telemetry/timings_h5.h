@@ -2,6 +2,7 @@
 // so that h5py, pandas and xarray read it without code of ours.
 //   /requests        one row a line: line, custom_id, attempt, replica, seconds, tokens, finish reason
 //   /steps/rank_N    one row a step: start, duration, tokens, sequences, pages, seconds in compute, communication, waiting
+//   /gpu/rank_N      one row a second of a rank with a GPU: power, temperature, clocks, utilisation, memory, energy
 //   /phases          open, load, run, merge: start and seconds by rank and attempt
 #pragma once
 

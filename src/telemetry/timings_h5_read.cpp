@@ -168,7 +168,7 @@ class RowFiller {
     }
   }
   template <class Field>
-  void seconds(const char* column, const Field& field) {
+  void reals(const char* column, const Field& field) {
     table_.numbers(column, reals_);
     for (size_t i = 0; i < rows_.size(); ++i) field(rows_[i]) = reals_[i];
   }
@@ -196,11 +196,11 @@ void read_requests(Source& source, hid_t file, Timings& timings) {
       "attempt", [](auto& r) -> auto& { return r.attempt; });
   fill.integers(
       "replica", [](auto& r) -> auto& { return r.replica; });
-  fill.seconds(
+  fill.reals(
       "admitted", [](auto& r) -> auto& { return r.admitted_s; });
-  fill.seconds(
+  fill.reals(
       "first_token", [](auto& r) -> auto& { return r.first_token_s; });
-  fill.seconds(
+  fill.reals(
       "done", [](auto& r) -> auto& { return r.done_s; });
   fill.integers(
       "prompt_tokens", [](auto& r) -> auto& { return r.n_prompt; });
@@ -231,13 +231,13 @@ void read_steps(Source& source, hid_t parent, int rank, Timings& timings) {
       "stage", [](auto& r) -> auto& { return r.place.stage; });
   fill.integers(
       "tensor_rank", [](auto& r) -> auto& { return r.place.tensor_rank; });
-  fill.seconds(
+  fill.reals(
       "start", [](auto& r) -> auto& { return r.step.timing.start_s; });
-  fill.seconds(
+  fill.reals(
       "duration", [](auto& r) -> auto& { return r.step.timing.duration_s; });
-  fill.seconds(
+  fill.reals(
       "communication", [](auto& r) -> auto& { return r.communication_s; });
-  fill.seconds(
+  fill.reals(
       "waiting", [](auto& r) -> auto& { return r.step.timing.wait_s; });
   fill.integers(
       "prefill_tokens", [](auto& r) -> auto& { return r.step.timing.n_prefill_tokens; });
@@ -256,6 +256,32 @@ void read_steps(Source& source, hid_t parent, int rank, Timings& timings) {
   }
 }
 
+void read_gpu(Source& source, hid_t parent, int rank, Timings& timings) {
+  TableReader table(source, parent, concat("rank_", rank), "row");
+  RowFiller<Timings::Gpu> fill(source, table, timings.gpus[rank]);
+  fill.integers(
+      "attempt", [](auto& r) -> auto& { return r.attempt; });
+  fill.reals(
+      "time", [](auto& r) -> auto& { return r.sample.time_s; });
+  const auto reals = [&](const char* column, double GpuReading::*field) {
+    fill.reals(
+        column, [field](auto& r) -> auto& { return r.sample.reading.*field; });
+  };
+  const auto integers = [&](const char* column, int64_t GpuReading::*field) {
+    fill.integers(
+        column, [field](auto& r) -> auto& { return r.sample.reading.*field; });
+  };
+  reals("power", &GpuReading::power_w);
+  reals("temperature", &GpuReading::temperature_c);
+  reals("sm_clock", &GpuReading::sm_clock_mhz);
+  reals("memory_clock", &GpuReading::memory_clock_mhz);
+  reals("utilisation", &GpuReading::utilisation_percent);
+  reals("memory_utilisation", &GpuReading::memory_utilisation_percent);
+  reals("energy", &GpuReading::energy_j);
+  integers("memory_used", &GpuReading::memory_used_bytes);
+  integers("throttle_reasons", &GpuReading::throttle_reasons);
+}
+
 void read_phases(Source& source, hid_t file, Timings& timings) {
   TableReader table(source, file, "phases", "row");
   RowFiller<Timings::Phase> fill(source, table, timings.phases);
@@ -265,11 +291,11 @@ void read_phases(Source& source, hid_t file, Timings& timings) {
       "attempt", [](auto& r) -> auto& { return r.attempt; });
   fill.integers(
       "rank", [](auto& r) -> auto& { return r.rank; });
-  fill.seconds(
+  fill.reals(
       "seconds", [](auto& r) -> auto& { return r.timing.seconds; });
 }
 
-std::vector<int> ranks_in(const Source& source, hid_t steps) {
+std::vector<int> ranks_in(const Source& source, hid_t group, const char* group_name) {
   std::vector<std::string> names;
   const auto collect = [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
     auto& all = *static_cast<std::vector<std::string>*>(to);
@@ -277,15 +303,15 @@ std::vector<int> ranks_in(const Source& source, hid_t steps) {
     return all.size() > kMaxRanks ? -1 : 0;
   };
   hsize_t at = 0;
-  if (H5Literate(steps, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect, &names) < 0)
-    source.refuse("steps can't be listed, or holds more than ", kMaxRanks, " ranks");
+  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect, &names) < 0)
+    source.refuse(group_name, " can't be listed, or holds more than ", kMaxRanks, " ranks");
   std::vector<int> ranks;
   for (const std::string& name : names) {
     int rank = -1;
     const char* digits = name.c_str() + std::min<size_t>(name.size(), 5);
     const auto [end, error] = std::from_chars(digits, name.c_str() + name.size(), rank);
     if (name.compare(0, 5, "rank_") != 0 || error != std::errc() || *end != '\0' || rank < 0)
-      source.refuse("steps holds ", lossy_utf8(name), ", which is no rank");
+      source.refuse(group_name, " holds ", lossy_utf8(name), ", which is no rank");
     ranks.push_back(rank);
   }
   std::ranges::sort(ranks);
@@ -308,7 +334,11 @@ Timings read_timings_h5(const std::string& path) {
   Timings timings;
   read_requests(source, file, timings);
   const Handle steps = open_group(source, file, "steps");
-  for (const int rank : ranks_in(source, steps)) read_steps(source, steps, rank, timings);
+  for (const int rank : ranks_in(source, steps, "steps")) read_steps(source, steps, rank, timings);
+  if (H5Lexists(file, "gpu", H5P_DEFAULT) > 0) {  // files of earlier versions have none
+    const Handle gpu = open_group(source, file, "gpu");
+    for (const int rank : ranks_in(source, gpu, "gpu")) read_gpu(source, gpu, rank, timings);
+  }
   read_phases(source, file, timings);
   return timings;
 }

@@ -33,6 +33,32 @@ TEST(RunRecord, JsonHoldsRatesAndPhases) {
   EXPECT_EQ(j["model"]["files"]["model.gguf"], "abc");
 }
 
+TEST(RunRecord, EnergyIsThereOnlyWhereItWasMeasured) {
+  RunRecord r = example();
+  auto j = nlohmann::json::parse(to_json(r));
+  for (const char* name : {"energy_j", "energy_gpus", "energy_source", "joules_per_token"})
+    EXPECT_FALSE(j.contains(name)) << name;
+  EXPECT_EQ(to_table(r, "out").find("energy"), std::string::npos);
+
+  r.energy = {.n_gpus = 2, .from_counter = true, .phases = {{"load", 50}, {"run", 800}}};
+  j = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(j["energy_j"]["load"], 50.0);
+  EXPECT_EQ(j["energy_j"]["run"], 800.0);
+  EXPECT_EQ(j["energy_gpus"], 2);
+  EXPECT_EQ(j["energy_source"], "counter");
+  EXPECT_EQ(j["joules_per_token"]["total"], 2.0);  // 300 + 100 tokens
+  EXPECT_EQ(j["joules_per_token"]["generated"], 8.0);
+  EXPECT_NE(to_table(r, "out").find("800 J, 8 J a token out (2 GPU(s))"), std::string::npos) << to_table(r, "out");
+
+  r.energy.phases.pop_back(), r.energy.from_counter = false;
+  j = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(j["energy_j"].size(), 1u);
+  EXPECT_EQ(j["energy_source"], "power");
+  EXPECT_FALSE(j.contains("joules_per_token"));
+  r.energy.phases = {{"run", 800}}, r.n_prompt_tokens = r.n_generated_tokens = 0;
+  EXPECT_FALSE(nlohmann::json::parse(to_json(r)).contains("joules_per_token"));
+}
+
 TEST(RunRecord, TableNamesTheFiles) {
   const std::string table = to_table(example(), "out");
   EXPECT_NE(table.find("8 done, 1 of them failed, 2 done before (10 lines)"), std::string::npos) << table;

@@ -68,6 +68,19 @@ Timings example() {
                                 .n_seqs = 2,
                                 .n_pages = 3}});
   t.steps[11] = {};
+  for (int i = 0; i < 3; ++i)
+    t.gpus[10].push_back({1 + i / 2,
+                          {.time_s = 0.5 * i,
+                           .reading = {.power_w = 100.0 + i,
+                                       .temperature_c = 40,
+                                       .sm_clock_mhz = 1980,
+                                       .memory_clock_mhz = 2619,
+                                       .utilisation_percent = 97,
+                                       .memory_utilisation_percent = 38,
+                                       .energy_j = 10.0 * i,
+                                       .memory_used_bytes = int64_t{70} << 30,
+                                       .throttle_reasons = 4}}});
+  t.gpus[10].push_back({2, {.time_s = 9}});  // of a GPU that says nothing
   t.places[{1, 10}] = {5, 1, 2};
   t.phases = {{1, 0, {"open", 0.5}}, {1, 0, {"run", 2}}, {2, 10, {"open", 1}}};
   return t;
@@ -118,6 +131,23 @@ TEST_F(TimingsH5Read, GivesBackWhatWasWritten) {
   EXPECT_EQ(t.place_of(1, 10).stage, 1);
   EXPECT_EQ(t.place_of(1, 10).tensor_rank, 2);
   EXPECT_EQ(t.place_of(2, 10).replica, -1);
+  ASSERT_EQ(t.gpus.size(), 1u);
+  ASSERT_EQ(t.gpus.at(10).size(), 4u);
+  const Timings::Gpu& gpu = t.gpus.at(10)[2];
+  EXPECT_EQ(gpu.attempt, 2);
+  EXPECT_EQ(gpu.sample.time_s, 1);
+  EXPECT_EQ(gpu.sample.reading.power_w, 102);
+  EXPECT_EQ(gpu.sample.reading.temperature_c, 40);
+  EXPECT_EQ(gpu.sample.reading.sm_clock_mhz, 1980);
+  EXPECT_EQ(gpu.sample.reading.memory_clock_mhz, 2619);
+  EXPECT_EQ(gpu.sample.reading.utilisation_percent, 97);
+  EXPECT_EQ(gpu.sample.reading.memory_utilisation_percent, 38);
+  EXPECT_EQ(gpu.sample.reading.energy_j, 20);
+  EXPECT_EQ(gpu.sample.reading.memory_used_bytes, int64_t{70} << 30);
+  EXPECT_EQ(gpu.sample.reading.throttle_reasons, 4);
+  const GpuReading& nothing = t.gpus.at(10)[3].sample.reading;
+  EXPECT_TRUE(std::isnan(nothing.power_w) && std::isnan(nothing.energy_j));
+  EXPECT_EQ(nothing.memory_used_bytes, -1);
   ASSERT_EQ(t.phases.size(), 3u);
   EXPECT_EQ(t.phases[2].timing.name, "open");
   EXPECT_EQ(t.phases[2].rank, 10);
@@ -128,6 +158,10 @@ TEST_F(TimingsH5Read, AnEmptyRunIsFine) {
   write_timings_h5(path_, {});
   const Timings t = read_timings_h5(path_);
   EXPECT_TRUE(t.requests.empty() && t.steps.empty() && t.phases.empty());
+}
+
+TEST_F(TimingsH5Read, AFileWithoutGpusIsFine) {  // as versions before them wrote it
+  EXPECT_EQ(refusal_after([](hid_t file) { H5Ldelete(file, "gpu", H5P_DEFAULT); }), "accepted");
 }
 
 TEST_F(TimingsH5Read, WhatIsNoHdf5IsRefused) {
@@ -150,8 +184,8 @@ TEST_F(TimingsH5Read, CutShortAnywhereIsRefused) {
 }
 
 TEST_F(TimingsH5Read, WhatIsMissingIsNamed) {
-  for (const char* name :
-       {"requests", "steps", "phases", "requests/custom_id", "requests/done", "steps/rank_10/pages", "phases/phase"})
+  for (const char* name : {"requests", "steps", "phases", "requests/custom_id", "requests/done", "steps/rank_10/pages",
+                           "phases/phase", "gpu/rank_10/power"})
     EXPECT_THAT(refusal_after([&](hid_t file) { H5Ldelete(file, name, H5P_DEFAULT); }),
                 HasSubstr(std::string("lacks ") + fs::path(name).filename().c_str()))
         << name;
@@ -180,6 +214,8 @@ TEST_F(TimingsH5Read, OtherFormsAreRefused) {
               HasSubstr("more than fit into a file of its size"));
   EXPECT_THAT(refusal_after([&](hid_t f) { H5Gclose(H5Gcreate2(f, "steps/rank_x", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)); }),
               HasSubstr("rank_x, which is no rank"));
+  EXPECT_THAT(refusal_after([&](hid_t f) { H5Gclose(H5Gcreate2(f, "gpu/rank_x", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)); }),
+              HasSubstr("gpu holds rank_x, which is no rank"));
 }
 
 TEST_F(TimingsH5Read, NumbersOutOfRangeAreNamed) {
@@ -200,6 +236,11 @@ TEST_F(TimingsH5Read, NothingOutsideTheFileIsRead) {
   EXPECT_THAT(refusal_after([&](hid_t f) {
                 H5Ldelete(f, "requests", H5P_DEFAULT);
                 H5Lcreate_external(other.c_str(), "requests", f, "requests", H5P_DEFAULT, H5P_DEFAULT);
+              }),
+              HasSubstr("link to somewhere else"));
+  EXPECT_THAT(refusal_after([&](hid_t f) {
+                H5Ldelete(f, "gpu", H5P_DEFAULT);
+                H5Lcreate_external(other.c_str(), "gpu", f, "gpu", H5P_DEFAULT, H5P_DEFAULT);
               }),
               HasSubstr("link to somewhere else"));
   EXPECT_THAT(refusal_after([&](hid_t f) {

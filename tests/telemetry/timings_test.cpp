@@ -2,6 +2,7 @@
 #include <hdf5.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -71,6 +72,34 @@ TEST(RawTimings, LaterAttemptCountsAndTornTailIsLeftOut) {
   EXPECT_EQ(t.n_damaged, 1);
   ASSERT_EQ(t.phases.size(), 1u);
   EXPECT_EQ(t.phases[0].timing.name, "load");
+}
+
+TEST(RawTimings, GpuSamplesOfAllAttemptsComeBack) {
+  Directory dir;
+  const auto sample = [](double time_s, double power_w) {
+    return GpuSample{.time_s = time_s, .reading = {.power_w = power_w, .memory_used_bytes = 5}};
+  };
+  RawTimings killed(dir.path, 1, 3);  // not closed
+  killed.add(std::vector{sample(1, 100), sample(2, 200)});
+  {
+    RawTimings raw(dir.path, 2, 3);
+    raw.add(std::vector<GpuSample>{});
+    raw.add(std::vector{sample(1, 300)});
+    raw.add(step(0));
+  }
+  const Timings t = read_timings(dir.path);
+  ASSERT_EQ(t.gpus.size(), 1u);
+  const auto& rows = t.gpus.at(3);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].attempt, 1);
+  EXPECT_EQ(rows[1].sample.time_s, 2);
+  EXPECT_EQ(rows[1].sample.reading.power_w, 200);
+  EXPECT_EQ(rows[1].sample.reading.memory_used_bytes, 5);
+  EXPECT_TRUE(std::isnan(rows[1].sample.reading.temperature_c));
+  EXPECT_EQ(rows[1].sample.reading.throttle_reasons, -1);
+  EXPECT_EQ(rows[2].attempt, 2);
+  EXPECT_EQ(t.steps.at(3).size(), 1u);
+  EXPECT_EQ(t.n_damaged, 0);
 }
 
 // Its lines were put into another order in between: line 1 of the first attempt is line 2 of the second.
