@@ -3,10 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #ifdef LOCKSTEP_CUDA
 #include "ops/cuda/cuda_device.h"
 #endif
@@ -18,6 +22,18 @@ namespace {
 #ifndef LOCKSTEP_CUDA
 int n_gpus() { return 0; }
 #endif
+
+std::string bus_id_of(const RunOptions& options, const MpiSession& mpi) {
+#ifdef LOCKSTEP_CUDA
+  if (options.device == "cuda") return gpu_bus_id(mpi.node_rank % n_gpus());
+#endif
+  (void)options;
+  const char* for_tests = std::getenv("LOCKSTEP_NVML_GPU");
+  std::istringstream text(for_tests != nullptr ? for_tests : "");
+  std::vector<std::string> bus_ids;
+  for (std::string id; std::getline(text, id, ',');) bus_ids.push_back(id);
+  return bus_ids.empty() ? "" : bus_ids[static_cast<size_t>(mpi.node_rank) % bus_ids.size()];
+}
 
 // What the kernel thinks can be taken without swapping.
 uint64_t available_host_bytes() {
@@ -73,6 +89,16 @@ uint64_t kv_bytes_available(const RunOptions& options, int node_size) {
   }
 #endif
   return static_cast<uint64_t>(static_cast<double>(available_host_bytes()) * options.memory_fraction.value_or(0.5) / node_size);
+}
+
+RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi) {
+  RankGpu gpu{.bus_id = bus_id_of(options, mpi)};
+  if (gpu.bus_id.empty()) return gpu;
+  const char* library = std::getenv("LOCKSTEP_NVML_LIBRARY");
+  std::string why_not;
+  gpu.read = nvml_reader(gpu.bus_id, library != nullptr ? library : kNvmlLibrary, why_not);
+  if (!gpu.read) log_info("the GPU is not measured: ", why_not);
+  return gpu;
 }
 
 }  // namespace lockstep

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "cli.h"
 #include "comm/mpi_session.h"
 #include "mesh/mesh.h"
 #include "ops/ops.h"
+#include "telemetry/nvml.h"
 
 namespace lockstep {
 
@@ -25,5 +27,14 @@ std::unique_ptr<Ops> make_ops(const RunOptions& options, const MpiSession& mpi, 
 // Bytes that KV pages may take now. Host: --memory-fraction (0.5) of the free memory, shared by the node's ranks. GPU: the free
 // memory without the part of the whole that --memory-fraction (0.9) leaves alone.
 uint64_t kv_bytes_available(const RunOptions& options, int node_size);
+
+// What to measure this rank's GPU by: its driver. Empty on CPUs, and where there is no NVML, which a line of the log says.
+// For tests, which have no GPU: LOCKSTEP_NVML_GPU=BUS_ID[,BUS_ID...] gives a run on CPUs something to measure, by the number of
+// the rank on its node; LOCKSTEP_NVML_LIBRARY=PATH is the library.
+struct RankGpu {
+  std::string bus_id;
+  ReadGpu read;
+};
+RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi);
 
 }  // namespace lockstep

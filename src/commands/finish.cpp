@@ -144,6 +144,17 @@ RunRecord describe(Communicator& world, const RunOptions& options, const ModelSo
   return r;
 }
 
+EnergyRecord gather_energy(Communicator& world, const GpuEnergy& mine) {
+  ByteWriter w;
+  put(w, mine);
+  std::vector<GpuEnergy> ranks;
+  for (const auto& bytes : world.exchange(w.bytes())) {
+    ByteReader r(bytes);
+    ranks.push_back(get_gpu_energy(r));
+  }
+  return total_energy(ranks);
+}
+
 Outcome sum_outcomes(Communicator& world, const WorkTotals& mine, bool stopped) {
   ByteWriter w;
   w.put(mine);

@@ -33,6 +33,9 @@ RequestTiming timing_of(const FinishedLine& line, int64_t epoch, int replica);
 RunRecord describe(Communicator& world, const RunOptions& options, const ModelSource& model, const Mesh& mesh,
                    const MpiSession& mpi, const Ops& ops, const Stage& stage, int64_t n_pages, int n_threads);
 
+// Energy of all ranks' GPUs; mine is this rank's. Collective over world.
+EnergyRecord gather_energy(Communicator& world, const GpuEnergy& mine);
+
 struct Outcome {
   WorkTotals totals;
   bool stopped = false;

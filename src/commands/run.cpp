@@ -18,6 +18,7 @@
 #include "engine/work.h"
 #include "model/stage.h"
 #include "ops/ops.h"
+#include "telemetry/gpu_sampler.h"
 #include "telemetry/progress.h"
 #include "telemetry/raw_timings.h"
 
@@ -26,12 +27,12 @@ namespace lockstep {
 // open · agree · load · while work: step · merge, report
 ExitCode run(MpiSession& mpi, const RunOptions& given) {
   PhaseTimer phases;
+  phases.begin("open");  // at once: timings.h5 has the phases one after the other from zero on
   const auto world = make_mpi_world();
   const auto everyone = [&](const std::function<void()>& work) { together(*world, mpi.host, work); };
   const bool is_rank_0 = mpi.rank == 0;
 
   // ---- open: all that can be refused is refused here, before a weight is read ----
-  phases.begin("open");
   Mesh mesh;
   Place place;
   RunOptions options = given;
@@ -64,6 +65,10 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
 
   // ---- load ----
   phases.begin("load");
+  const auto now_s = [&phases] { return phases.now_s(); };
+  const RankGpu gpu = gpu_of_rank(options, mpi);
+  GpuSampler gpu_sampler(gpu.read, now_s);
+  gpu_sampler.begin("load");
   const auto groups = make_groups(mesh, place);
   const bool is_root = place == mesh.root(place.dp);
   const int root_in_replica = (mesh.pp - 1) * mesh.tp;
@@ -97,9 +102,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
 
   // ---- while work: admit, schedule, forward, sample, commit, retire ----
   phases.begin("run");
+  gpu_sampler.begin("run");
   RawTimings timings(options.output, epoch, mpi.rank);
   timings.add(RankPlace{place.dp, place.pp, place.tp});
-  const auto now_s = [&phases] { return phases.now_s(); };
   std::unique_ptr<WorkServer> server;
   std::vector<int> roots;
   for (int d = 0; d < mesh.dp; ++d) roots.push_back(mesh.rank(mesh.root(d)));
@@ -129,7 +134,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   Progress progress(is_rank_0 && options.progress != "off", is_rank_0 ? static_cast<int64_t>(job.input->lines().size()) : 0,
                     job.plan.n_done + job.plan.n_failed);
   bool asked_rank_0 = false;  // to stop: on a rank that hands out no lines
-  const auto serve = [&] {    // rank 0 between steps: other replicas' requests, the lock, the progress line
+  const auto serve = [&] {    // between steps; rank 0: other replicas' requests, the lock, the progress line
+    timings.add(gpu_sampler.take_samples());
     if (!is_rank_0 && !is_root && stop_requested() && !std::exchange(asked_rank_0, true)) ask_to_stop(*world);
     if (!is_rank_0) return;
     server->poll(*world);
@@ -146,13 +152,17 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   }
   progress.finish();
   const Outcome outcome = sum_outcomes(*world, is_root ? root->totals() : WorkTotals{}, engine.stopped());
+  gpu_sampler.stop();
 
   // ---- merge, report ----
   phases.begin("merge");
+  timings.add(gpu_sampler.take_samples());
   for (const auto& phase : phases.phases())
     if (phase.name != "merge") timings.add(PhaseTiming{phase.name, phase.seconds});
   timings.flush();
   RunRecord record = describe(*world, options, model, mesh, mpi, *ops, *stage, n_pages, n_threads);
+  record.energy = gather_energy(
+      *world, {gpu.read ? concat(mpi.host, " ", gpu.bus_id) : "", gpu_sampler.from_counter(), gpu_sampler.energies()});
   ExitCode code = ExitCode::done;
   everyone([&] {
     if (is_rank_0) code = finish_run(job, outcome, phases, std::move(record));

@@ -13,10 +13,12 @@ import xarray as xr
 WORK = pathlib.Path(sys.argv[1])
 UNITS = {"admitted": "s", "first_token": "s", "done": "s", "start": "s", "duration": "s", "compute": "s", "communication": "s",
          "waiting": "s", "seconds": "s", "prompt_tokens": "tokens", "cached_tokens": "tokens", "generated_tokens": "tokens",
-         "prefill_tokens": "tokens", "decode_tokens": "tokens"}
+         "prefill_tokens": "tokens", "decode_tokens": "tokens", "time": "s", "power": "W", "temperature": "degC", "sm_clock": "MHz",
+         "memory_clock": "MHz", "utilisation": "%", "memory_utilisation": "%", "memory_used": "bytes", "energy": "J"}
 COLUMNS = {"requests": "line custom_id attempt replica admitted first_token done prompt_tokens cached_tokens generated_tokens finish_reason",
            "steps": "row attempt step replica stage tensor_rank start duration compute communication waiting prefill_tokens decode_tokens "
                     "sequences pages",
+           "gpu": "row attempt time power temperature sm_clock memory_clock utilisation memory_utilisation memory_used energy throttle_reasons",
            "phases": "row phase attempt rank start seconds"}
 
 
@@ -27,8 +29,8 @@ def records(out):
 def check_form(out):
     """Equal lengths, units, long names, dimension scales."""
     with h5py.File(out / "timings.h5") as f:
-        assert set(f) == {"requests", "steps", "phases"}, set(f)
-        groups = [f["requests"], f["phases"], *f["steps"].values()]
+        assert set(f) == {"requests", "steps", "gpu", "phases"}, set(f)
+        groups = [f["requests"], f["phases"], *f["steps"].values(), *f["gpu"].values()]
         for group in groups:
             scale, *others = COLUMNS[group.name.split("/")[1]].split()
             assert set(group) == {scale, *others}, group.name
@@ -113,6 +115,47 @@ def check_phases(out, n_ranks):
     assert np.allclose(of_rank_0.start, np.concatenate([[0], np.cumsum(of_rank_0.seconds)[:-1]]))
 
 
+def check_gpus(out, attempts):
+    """attempts: by attempt and rank the joules between two readings of the made-up GPU that it had."""
+    with h5py.File(out / "timings.h5") as f:
+        gpus = {int(name.removeprefix("rank_")): frame(out, f"gpu/{name}") for name in f["gpu"]}
+    phases = frame(out, "phases")
+    assert {(a, rank) for rank, rows in gpus.items() for a in rows.attempt} == set(attempts), gpus
+    energy = {"load": 0, "run": 0}
+    for (attempt, rank), joules in attempts.items():
+        rows = gpus[rank][gpus[rank].attempt == attempt].reset_index(drop=True)
+        assert len(rows) >= 2 and rows.time.is_monotonic_increasing and rows.time[0] > 0, rows
+        assert np.allclose(rows.energy, joules * np.arange(len(rows))), rows
+        first, later = rows.iloc[0], rows.iloc[1:]
+        if joules == 2.5:
+            assert (first.power, first.temperature, first.sm_clock, first.utilisation, first.throttle_reasons) == (100, 31, 345, 0, 1), rows
+            assert (later.power == 350).all() and (later.memory_used == 70_000_000_000).all() and (later.memory_utilisation == 38).all(), rows
+        else:  # what this one doesn't give is no number
+            assert (rows.power == 120).all() and rows.temperature.isna().all() and rows.utilisation.isna().all(), rows
+            assert (rows.memory_used == -1).all() and (rows.throttle_reasons == -1).all(), rows
+        mine = phases[(phases.attempt == attempt) & (phases["rank"] == rank)].set_index("phase")
+        if "run" not in mine.index:
+            continue  # killed
+        end = mine.start["run"] + mine.seconds["run"] + 0.01  # phases are put together without what passes between them
+        assert rows.time[0] >= mine.start["load"] and (rows.time < end).all(), (rows, mine)
+        began = rows.energy[rows.time >= mine.start["run"]].iloc[0]
+        if attempt == 2:
+            energy["load"] += began
+            energy["run"] += rows.energy.iloc[-1] - began
+    run = json.loads((out / "run.json").read_text())
+    if (2, 0) not in attempts:  # run.json is of the last attempt
+        assert not {"energy_j", "energy_gpus", "energy_source", "joules_per_token"} & set(run), run
+        return
+    assert (run["energy_gpus"], run["energy_source"]) == (2, "counter"), run
+    assert abs(sum(run["energy_j"].values()) - sum(energy.values())) < 1e-6, (run["energy_j"], energy)
+    assert abs(run["energy_j"]["run"] - energy["run"]) <= 6.5, (run["energy_j"], energy)  # a reading may come between clock and sample
+    tokens = run["tokens"]
+    assert np.isclose(run["joules_per_token"]["generated"] * tokens["generated"], run["energy_j"]["run"]), run
+    assert np.isclose(run["joules_per_token"]["total"] * (tokens["generated"] + tokens["prompt"]), run["energy_j"]["run"]), run
+    gpu = xr.open_dataset(out / "timings.h5", group="gpu/rank_0", engine="h5netcdf")
+    assert gpu["power"].attrs["units"] == "W" and set(gpu.sizes) == {"row"}
+
+
 def check_xarray(out, rows):
     requests = xr.open_dataset(out / "timings.h5", group="requests", engine="h5netcdf")
     assert dict(requests.sizes) == {"line": len(rows)}
@@ -179,8 +222,9 @@ def check_report(path, rows):
 
 
 def main():
-    for name, n_ranks, layouts in (("out", 2, {1: {(0, 0, 0, 0), (1, 0, 0, 1)}, 2: {(0, 0, 0, 0), (1, 1, 0, 0)}}),
-                                   ("killed", 1, {1: {(0, 0, 0, 0)}, 2: {(0, 0, 0, 0)}})):
+    for name, n_ranks, layouts, gpus in (("out", 2, {1: {(0, 0, 0, 0), (1, 0, 0, 1)}, 2: {(0, 0, 0, 0), (1, 1, 0, 0)}},
+                                          {(1, 0): 2.5, (1, 1): 2.5, (2, 0): 2.5, (2, 1): 4}),
+                                         ("killed", 1, {1: {(0, 0, 0, 0)}, 2: {(0, 0, 0, 0)}}, {(1, 0): 2.5})):
         out = WORK / name
         check_form(out)
         rows = check_requests(out)
@@ -188,6 +232,7 @@ def main():
         check_steps(rows)
         check_attempts(out, rows, layouts)
         check_phases(out, n_ranks)
+        check_gpus(out, gpus)
         check_xarray(out, rows)
         if name == "out":
             check_report(out / "report.html", rows)

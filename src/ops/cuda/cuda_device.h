@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep {
 
 int n_gpus();  // that this process may see; 0 without a driver
+
+std::string gpu_bus_id(int gpu);  // "0000:1b:00.0"; "" where CUDA doesn't say
 
 struct GpuMemory {
   uint64_t free = 0, total = 0;  // bytes, of the GPU this thread has chosen
