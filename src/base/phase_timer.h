@@ -1,12 +1,15 @@
 // How long each phase of a run took: seconds by a clock that never jumps. Phases follow each other; one begun again is added
-// to. Not for steps (telemetry/).
+// to, and is a range of NVTX while it runs. Not for steps (telemetry/).
 //   PhaseTimer phases; phases.begin("open"); ... phases.begin("load"); ... phases.end(); for (auto& p : phases.phases()) ...
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/nvtx.h"
 
 namespace lockstep {
 
@@ -23,6 +26,7 @@ class PhaseTimer {
   // Ends the phase that runs.
   void begin(std::string_view name) {
     end();
+    range_.emplace(std::string(name).c_str());
     began_s_ = now_s();
     for (current_ = 0; current_ < phases_.size(); ++current_)
       if (phases_[current_].name == name) return;
@@ -31,6 +35,7 @@ class PhaseTimer {
   void end() {
     if (current_ < phases_.size()) phases_[current_].seconds += now_s() - began_s_;
     current_ = kNone;
+    range_.reset();
   }
 
   const std::vector<Phase>& phases() const { return phases_; }  // the running one without its time so far
@@ -43,6 +48,7 @@ class PhaseTimer {
   std::vector<Phase> phases_;
   size_t current_ = kNone;
   double began_s_ = 0;
+  std::optional<NvtxRange> range_;
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "sched/batch_builder.h"
 
 namespace lockstep {
@@ -43,6 +44,8 @@ bool Engine::step() {
   const double start_s = options_.now_s();
   const double comm_before_s = options_.comm_s();
   wait_s_ = 0;
+  const NvtxRange whole("step");
+  NvtxRange part("schedule");
 
   if (step_ > options_.lag) {
     const StepEvents events = events_of_step(step_ - 1 - options_.lag);
@@ -58,7 +61,9 @@ bool Engine::step() {
   check_lockstep(batch, replica_);
   StepTiming timing = timing_of(batch);
   const bool has_work = batch.n_tokens() > 0;
+  part.next("forward");
   stage_.forward(batch);
+  part.next("collect");
   if (static_cast<int>(launched_.size()) > options_.ahead) finish_step();
   if (!has_work) relax(1000);  // nothing to do until work arrives: let others have the processor
   ++step_;
