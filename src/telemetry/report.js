@@ -198,6 +198,15 @@
   overTime("pages", {height: 300, begin: 0, slice: over.slice, label: "pages", marks, series: [
     {name: "mean", classes: "blue", values: over.pages_mean}, {name: "fullest replica", classes: "orange dash-1", values: over.pages_max}]});
 
+  // ---- GPUs, where they were measured ----
+  const colours = ["blue", "orange", "green", "purple", "gold", "red", "slate", "quiet"];
+  for (const [name, label] of [["power", "W"], ["sm_clock", "MHz"], ["temperature", "°C"]]) {
+    const series = data.gpus.map((g, i) => ({name: "rank " + g.rank, classes: `${colours[i]} dash-${i % 4}`, values: g[name]}));
+    if (!series.some((s) => s.values.some((v) => v > 0))) continue;
+    document.getElementById("gpu_" + name).hidden = false;
+    overTime("gpu_" + name, {begin: 0, slice: over.slice, label, marks, series});
+  }
+
   // ---- ranks ----
   (() => {
     const ranks = data.ranks;
@@ -323,7 +332,6 @@
 
   // ---- tail of the run ----
   const tail = data.tail;
-  const colours = ["blue", "orange", "green", "purple", "gold", "red", "slate", "quiet"];
   const slices = tail.active.length ? tail.active[0].sequences.length : 0;
   overTime("active", {begin: tail.begin, slice: (tail.end - tail.begin) / Math.max(1, slices), label: "sequences", axis: endAxis, height: Math.max(260, tail.last.length * 19 + 50), series: tail.active.map((a, i) =>
     ({name: a.replica < 0 ? "all" : "replica " + a.replica, classes: `${colours[i]} dash-${i % 4}`, values: a.sequences}))});

@@ -15,12 +15,17 @@ bool is_usable(const RequestTiming& t) {
 
 bool is_usable(const Timings::Phase& p) { return is_time(p.timing.seconds); }
 
+bool is_usable(const GpuSample& s) { return is_time(s.time_s); }
+
 Axis::Axis(const Timings& timings) {
   for (const auto& [rank, steps] : timings.steps)
     for (const auto& step : steps)
       if (is_usable(step.timing)) extend(step.attempt, step.timing.start_s + step.timing.duration_s);
   for (const RequestTiming& r : timings.requests)
     if (is_usable(r) && is_time(r.done_s)) extend(r.attempt, r.done_s);
+  for (const auto& [rank, rows] : timings.gpus)
+    for (const Timings::Gpu& row : rows)
+      if (is_usable(row.sample)) extend(row.attempt, row.sample.time_s);
   std::map<Timings::Seat, double> phase_ends;
   for (const Timings::Phase& p : timings.phases)
     if (is_usable(p)) extend(p.attempt, phase_ends[{p.attempt, p.rank}] += p.timing.seconds);

@@ -21,6 +21,7 @@ inline bool is_time(double s) { return s >= 0 && s <= 1e9; }
 bool is_usable(const StepTiming& step);
 bool is_usable(const RequestTiming& request);  // NaN is a time that never was; anything else must be one
 bool is_usable(const Timings::Phase& phase);
+bool is_usable(const GpuSample& sample);
 
 // The attempts one after the other: each has a clock of its own.
 class Axis {
@@ -87,10 +88,14 @@ class Levels {
   std::map<int32_t, Replica> replicas_;
 };
 
+// Indices of at most n_wanted values: all of them, or evenly chosen ones and the two that stand out.
+std::vector<size_t> evenly_chosen(const std::vector<double>& values, size_t n_wanted);
+
 // Parts of the reduction, each of which fills its fields of `data`.
 void reduce_steps(const Timings& timings, const Axis& axis, ReportData& data);
 void reduce_requests(const Timings& timings, ReportData& data);
 void reduce_ranks(const Timings& timings, const Axis& axis, ReportData& data);
+void reduce_gpus(const Timings& timings, const Axis& axis, ReportData& data);
 void reduce_tail(const Timings& timings, const Axis& axis, ReportData& data);
 
 }  // namespace lockstep

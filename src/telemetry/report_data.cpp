@@ -129,6 +129,8 @@ int64_t count_unusable(const Timings& timings) {
   int64_t n = std::ranges::count_if(timings.requests, [](const auto& r) { return !is_usable(r); });
   for (const auto& [rank, steps] : timings.steps)
     n += std::ranges::count_if(steps, [](const auto& s) { return !is_usable(s.timing); });
+  for (const auto& [rank, rows] : timings.gpus)
+    n += std::ranges::count_if(rows, [](const auto& row) { return !is_usable(row.sample); });
   return n + std::ranges::count_if(timings.phases, [](const auto& p) { return !is_usable(p); });
 }
 
@@ -143,6 +145,7 @@ ReportData reduce(const Timings& timings) {
   reduce_steps(timings, axis, data);
   reduce_requests(timings, data);
   reduce_ranks(timings, axis, data);
+  reduce_gpus(timings, axis, data);
   reduce_tail(timings, axis, data);
   return data;
 }

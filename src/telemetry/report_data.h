@@ -26,6 +26,7 @@ struct ReportData {
     double prefill_tokens = 0, decode_tokens = 0;                       // of the replicas' steps
     int64_t n_steps = 0;                                                // of all replicas
     int64_t n_ranks = 0, n_replicas = 0;
+    int64_t n_gpus = 0;         // ranks whose GPU was measured
     int64_t n_left_out = 0;     // rows with impossible times
     double first_token_s = -1;  // earliest of the first attempt; -1: there is none
     double busy_s = 0;          // from the first to the end of the last step, over all attempts
@@ -66,6 +67,11 @@ struct ReportData {
     double compute_s = 0, communication_s = 0, waiting_s = 0;
   };
 
+  struct Gpu {  // of a rank
+    int rank = 0;
+    std::vector<double> power_w, temperature_c, sm_clock_mhz;  // [n_slices] means; -1: unknown
+  };
+
   struct Ending {  // one of the last requests
     std::string custom_id, finish_reason;
     int64_t line = 0;
@@ -90,9 +96,11 @@ struct ReportData {
   Density first_token, whole;  // seconds from admission to the first token, and to the last
   double rank_slice_s = 0;
   std::vector<Rank> ranks;  // kMaxRanks at most: evenly chosen, with the one that computed most and the one that did least
+  std::vector<Gpu> gpus;    // in slices of over_time; kMaxGpus at most: evenly chosen, with those of most and of least power
   Tail tail;
 
-  static constexpr int kTimeSlices = 240, kTailSlices = 160, kMaxRanks = 128, kMaxReplicas = 8, kLastRequests = 20;
+  static constexpr int kTimeSlices = 240, kTailSlices = 160, kMaxRanks = 128, kMaxReplicas = 8, kMaxGpus = 8,
+                       kLastRequests = 20;
 };
 
 ReportData reduce(const Timings& timings);

@@ -122,6 +122,24 @@ std::string phases_of(const Json& phases) {
   return joined(parts, " · ");
 }
 
+std::string joules_text(double j) {
+  if (j < 999.5) return format("%.3g J", j);
+  if (j < 999.5e3) return format("%.3g kJ", j / 1e3);
+  return format("%.3g MJ", j / 1e6);
+}
+
+std::string energy_of(const Json& run) {
+  const Json& phases = part(run, "energy_j");
+  if (!phases.is_object()) return "";
+  std::vector<std::string> parts;
+  for (const auto& [name, joules] : phases.items())
+    if (joules.is_number() && parts.size() < 20) parts.push_back(concat(name, " ", joules_text(joules.get<double>())));
+  if (const Json& a_token = part(part(run, "joules_per_token"), "generated"); a_token.is_number())
+    parts.push_back(concat(joules_text(a_token.get<double>()), " a generated token"));
+  const std::string n_gpus = text_of(run, "energy_gpus");
+  return joined({joined(parts, " · "), n_gpus.empty() ? "" : concat(n_gpus, n_gpus == "1" ? " GPU" : " GPUs")}, ", ");
+}
+
 void add_headlines(ReportFacts& f, const ReportData& d) {
   const ReportData::Totals& t = d.totals;
   const auto rate = [&](double tokens) { return t.busy_s > 0 ? rate_text(tokens / t.busy_s) : "–"; };
@@ -163,6 +181,7 @@ ReportFacts facts_of(const std::string& run_json, const ReportData& data, std::v
   facts.add("Steps", concat(grouped(static_cast<double>(t.n_steps)), " over ", t.n_replicas,
                             t.n_replicas == 1 ? " replica" : " replicas"));
   facts.add("Phases of rank 0, last attempt", phases_of(part(run, "phases_s")));
+  facts.add("Energy of the last attempt", energy_of(run));
   const Json& memory = part(run, "memory_bytes");
   facts.add("Memory of rank 0",
             joined({bytes_text(part(memory, "weights")).empty() ? "" : concat("weights ", bytes_text(part(memory, "weights"))),
@@ -190,6 +209,8 @@ ReportFacts facts_of(const std::string& run_json, const ReportData& data, std::v
   if (t.n_left_out > 0) f.notes.push_back(concat(t.n_left_out, " rows of timings.h5 with impossible times are left out"));
   if (static_cast<int64_t>(data.ranks.size()) < t.n_ranks)
     f.notes.push_back(concat("of ", t.n_ranks, " ranks ", data.ranks.size(), " are shown side by side"));
+  if (static_cast<int64_t>(data.gpus.size()) < t.n_gpus)
+    f.notes.push_back(concat("of ", t.n_gpus, " ranks with a GPU ", data.gpus.size(), " are shown"));
   return f;
 }
 

@@ -87,6 +87,16 @@ Json ranks_of(const ReportData& data) {
   return all;
 }
 
+Json gpus_of(const ReportData& data) {
+  Json all = Json::array();
+  for (const ReportData::Gpu& g : data.gpus)
+    all.push_back({{"rank", g.rank},
+                   {"power", list(g.power_w)},
+                   {"temperature", list(g.temperature_c)},
+                   {"sm_clock", list(g.sm_clock_mhz)}});
+  return all;
+}
+
 Json tail_of(const ReportData::Tail& tail) {
   Json active = Json::array(), last = Json::array();
   for (const auto& a : tail.active) active.push_back({{"replica", a.replica}, {"sequences", list(a.sequences)}});
@@ -125,6 +135,7 @@ std::string to_json(const ReportData& data) {
                   {"whole", density_of(data.whole)},
                   {"rank_slice", at(data.rank_slice_s)},
                   {"ranks", ranks_of(data)},
+                  {"gpus", gpus_of(data)},
                   {"tail", tail_of(data.tail)}};
   const std::string text = j.dump(-1, ' ', true, Json::error_handler_t::replace);
   std::string safe;

@@ -11,25 +11,21 @@
 
 namespace lockstep {
 
-namespace {
-
-// All of them, or evenly chosen ones and the two that stand out.
-std::vector<size_t> chosen_ranks(const std::vector<double>& compute_s) {
+std::vector<size_t> evenly_chosen(const std::vector<double>& values, size_t n_wanted) {
   std::set<size_t> chosen;
-  const size_t n = compute_s.size(), n_wanted = std::min<size_t>(n, ReportData::kMaxRanks);
+  const size_t n = values.size();
+  n_wanted = std::min(n, n_wanted);
   for (size_t i = 0; i < n_wanted; ++i) chosen.insert(i * n / n_wanted);
   if (n > n_wanted) {
-    const auto [least, most] = std::ranges::minmax_element(compute_s);
+    const auto [least, most] = std::ranges::minmax_element(values);
     for (const auto found : {least, most}) {
-      const auto index = static_cast<size_t>(found - compute_s.begin());
+      const auto index = static_cast<size_t>(found - values.begin());
       if (!chosen.insert(index).second) continue;
       chosen.erase(*chosen.begin() == index ? std::next(chosen.begin()) : chosen.begin());
     }
   }
   return {chosen.begin(), chosen.end()};
 }
-
-}  // namespace
 
 void reduce_ranks(const Timings& timings, const Axis& axis, ReportData& data) {
   std::set<int> known;
@@ -50,7 +46,7 @@ void reduce_ranks(const Timings& timings, const Axis& axis, ReportData& data) {
   const TimeSums empty(0, axis.end_s(), ReportData::kTimeSlices);
   data.rank_slice_s = empty.width_s();
   std::map<int, size_t> shown;
-  for (const size_t i : chosen_ranks(compute_s)) {
+  for (const size_t i : evenly_chosen(compute_s, ReportData::kMaxRanks)) {
     ReportData::Rank r{.rank = ranks[i]};
     TimeSums compute = empty, communication = empty, waiting = empty;
     for (const auto& step : steps_of(r.rank)) {

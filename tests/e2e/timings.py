@@ -216,6 +216,11 @@ def check_report(path, rows):
     assert [r["rank"] for r in data["ranks"]] == sorted(ranks(out))
     for r in data["ranks"]:
         assert np.allclose(r["seconds"], ranks(out)[r["rank"]][["compute", "communication", "waiting"]].sum(), rtol=1e-3, atol=1e-3), r["rank"]
+    with h5py.File(out / "timings.h5") as f:
+        measured = sorted(int(name.removeprefix("rank_")) for name in f["gpu"])
+    assert [g["rank"] for g in data["gpus"]] == measured == [0, 1], data["gpus"]
+    assert {v for v in data["gpus"][0]["power"] if v != -1 and not 100 <= v <= 350} == set() and max(data["gpus"][0]["power"]) == 350
+    assert max(data["gpus"][0]["temperature"]) == 64 and max(data["gpus"][1]["sm_clock"]) == 1980  # of rank 1 in the first attempt
     last = rows[rows.attempt == 2].dropna(subset=["done"]).sort_values("done", kind="stable").tail(20)
     assert [r["id"] for r in data["tail"]["last"]] == list(last.custom_id)
     assert any("<script>" in r["id"] for r in data["tail"]["last"]), "no hostile name was in the page: nothing was tested"

@@ -44,6 +44,28 @@ std::vector<StepTiming> steps_of_replica(std::mt19937_64& random, int n, double 
   return steps;
 }
 
+// A GPU that warms up while it loads, and holds its clock down when it is hot.
+void add_gpu(std::mt19937_64& random, Timings& all, int attempt, int rank, double end_s) {
+  double joules = 0, celsius = 30;
+  for (double now_s = 1.2; now_s < end_s; now_s += 1) {
+    const bool loads = now_s < 21.5;
+    const double watts = loads ? 120 + 30 * uniform(random) : 560 + 10 * rank + 90 * uniform(random);
+    celsius += 0.02 * ((loads ? 40 : 66 + rank) - celsius);
+    all.gpus[rank].push_back({attempt,
+                              {.time_s = now_s,
+                               .reading = {.power_w = watts,
+                                           .temperature_c = std::floor(celsius),
+                                           .sm_clock_mhz = celsius > 64 ? 1905.0 : 1980.0,
+                                           .memory_clock_mhz = 2619,
+                                           .utilisation_percent = loads ? 0.0 : 97.0,
+                                           .memory_utilisation_percent = loads ? 0.0 : 55.0,
+                                           .energy_j = joules,
+                                           .memory_used_bytes = int64_t{loads ? 10 : 120} << 30,
+                                           .throttle_reasons = 4}}});
+    joules += watts;
+  }
+}
+
 Timings make(const Size& size) {
   std::mt19937_64 random(1);
   Timings all;
@@ -62,6 +84,7 @@ Timings make(const Size& size) {
           t.wait_s = rank % 2 == 1 ? t.duration_s * 0.03 * uniform(random) : 0;
           all.steps[rank].push_back({attempt, t});
         }
+        add_gpu(random, all, attempt, rank, end_s);
         all.phases.push_back({attempt, rank, {"open", 1.2}});
         all.phases.push_back({attempt, rank, {"load", 20 + 0.3 * uniform(random)}});
         if (attempt == 2) all.phases.push_back({attempt, rank, {"run", end_s - 21.5}});

@@ -239,6 +239,49 @@ TEST(Reduce, ManyRanksAreThinnedButTheExtremesStay) {
   EXPECT_THAT(shown, testing::IsSupersetOf({501, 777}));
 }
 
+Timings::Gpu gpu(int32_t attempt, double time_s, double power_w, double temperature_c = kNan) {
+  return {attempt, {.time_s = time_s, .reading = {.power_w = power_w, .temperature_c = temperature_c}}};
+}
+
+TEST(Reduce, AGpuOverTheAttempts) {
+  Timings t;
+  t.steps[0] = {step(1, 0, 10, 1, 0), step(2, 0, 14, 1, 0)};  // 24 s in 240 slices
+  t.gpus[0] = {gpu(1, 1, 100), gpu(1, 3, 300),     gpu(1, 5, kNan),   gpu(1, 6, 50),
+               gpu(1, 8, 50),  gpu(2, 2, 400, 60), gpu(2, 4, 400, 70)};
+  const ReportData d = reduce(t);
+  ASSERT_EQ(d.gpus.size(), 1u);
+  const std::vector<double>& w = d.gpus[0].power_w;
+  EXPECT_EQ(w[5], -1);  // 0.5 s: before the first reading
+  EXPECT_NEAR(w[20], 200, 1e-9);
+  EXPECT_EQ(w[40], -1) << "a reading is missing";
+  EXPECT_EQ(w[55], -1);
+  EXPECT_NEAR(w[70], 50, 1e-9);
+  EXPECT_EQ(w[110], -1) << "between the attempts";
+  EXPECT_NEAR(w[130], 400, 1e-9);  // 3 s into the second
+  EXPECT_NEAR(d.gpus[0].temperature_c[130], 65, 1e-9);
+  EXPECT_EQ(d.gpus[0].temperature_c[20], -1);
+  EXPECT_THAT(d.gpus[0].sm_clock_mhz, Each(DoubleEq(-1)));
+  const auto json = nlohmann::json::parse(to_json(d));
+  EXPECT_EQ(json["gpus"][0]["power"][40], -1) << "no NaN in JSON";
+  EXPECT_TRUE(nlohmann::json::parse(to_json(reduce(two_attempts())))["gpus"].empty());
+}
+
+TEST(Reduce, ManyGpusAreThinned) {
+  Timings t;
+  for (int rank = 0; rank < 100; ++rank) {
+    const double watts = rank == 33 ? 700 : rank == 66 ? 1 : 400;
+    t.gpus[rank] = {gpu(1, 0, watts), gpu(1, 10, watts)};
+  }
+  const ReportData d = reduce(t);
+  EXPECT_EQ(d.end_s, 10);
+  EXPECT_EQ(d.totals.n_gpus, 100);
+  ASSERT_EQ(d.gpus.size(), static_cast<size_t>(ReportData::kMaxGpus));
+  std::vector<int> shown;
+  for (const auto& g : d.gpus) shown.push_back(g.rank);
+  EXPECT_THAT(shown, testing::IsSupersetOf({33, 66}));
+  EXPECT_THAT(facts_of("", d, {}).notes, testing::Contains(HasSubstr("of 100 ranks with a GPU 8 are shown")));
+}
+
 TEST(Reduce, TheTailIsTheLastOnesAndTheirSequences) {
   Timings t;
   for (int i = 0; i < 100; ++i) t.requests.push_back(request(i + 1, i, i + 0.5, i + 1, 5));
@@ -272,6 +315,8 @@ TEST(Reduce, ImpossibleTimesAreLeftOutAndCounted) {
     t.steps[0].push_back(step(1, bad, 1, 5, 5));
     t.steps[0].push_back(step(1, 1, bad, 5, 5));
     t.phases.push_back({1, 0, {"open", bad}});
+    t.gpus[0].push_back(gpu(1, bad, 5));
+    t.gpus[0].push_back(gpu(1, 1, bad));
   }
   t.steps[0].push_back(step(1, kNan, 1, 5, 5));
   t.steps[0].push_back(step(1, 0, 2, 6, 0));
@@ -281,7 +326,7 @@ TEST(Reduce, ImpossibleTimesAreLeftOutAndCounted) {
   t.steps[0].push_back(step(INT32_MIN, 0, 2, INT32_MAX, INT32_MAX, INT32_MAX));
   t.requests.push_back(request(7, 5, 3, 1, INT32_MAX));  // done before it was admitted
   const ReportData d = reduce(t);
-  EXPECT_EQ(d.totals.n_left_out, 8 + 9 + 4);
+  EXPECT_EQ(d.totals.n_left_out, 8 + 9 + 4 + 4);
   EXPECT_EQ(d.totals.n_steps, 3);
   EXPECT_EQ(d.end_s, 6);
   EXPECT_TRUE(nlohmann::json::parse(to_json(d)).is_object());
@@ -325,6 +370,18 @@ TEST(Page, NeedsNothingFromOutside) {
     EXPECT_THAT(page, Not(HasSubstr(outside))) << outside;
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
   EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+}
+
+TEST(Page, EnergyIsSaidWhereItWasMeasured) {
+  const ReportData data = reduce(two_attempts());
+  const auto energy = [&](const std::string& run_json) {
+    for (const auto& [name, value] : facts_of(run_json, data, {}).facts)
+      if (name == "Energy of the last attempt") return value;
+    return std::string();
+  };
+  EXPECT_EQ(energy("{}"), "");
+  EXPECT_EQ(energy(R"({"energy_j": {"load": 500, "run": 12345}, "energy_gpus": 2, "joules_per_token": {"generated": 0.25}})"),
+            "load 500 J · run 12.3 kJ · 0.25 J a generated token, 2 GPUs");
 }
 
 TEST(Page, FactsOfAnyJsonAreSurvived) {
