@@ -81,6 +81,7 @@ TEST(GpuSampler, ACounterThatGoesBackIsNotBelievedAgain) {
   EXPECT_EQ(joules[0], 20);
   EXPECT_THAT(joules[1], IsNan());
   EXPECT_THAT(joules[2], IsNan());
+  EXPECT_THAT(phase_energies({10, 30, kNan, 5, 90}).at(3), IsNan()) << "while it said nothing";
 }
 
 TEST(EnergySum, FromPowerUntilOneIsMissing) {
@@ -154,6 +155,8 @@ TEST(TotalEnergy, APartIsNoWhole) {
   EXPECT_EQ(total_energy({}).n_gpus, 0);
   std::vector<GpuEnergy> ranks = {of_rank("a", 1, 10), {}};
   EXPECT_EQ(total_energy(ranks).n_gpus, 0) << "one rank measured nothing";
+  ranks[1] = of_rank("", 1, 10);
+  EXPECT_EQ(total_energy(ranks).n_gpus, 0) << "of no GPU";
   ranks[1] = of_rank("b", kNan, 20);
   ranks[1].from_counter = false;
   EnergyRecord total = total_energy(ranks);

@@ -246,8 +246,8 @@ Timings::Gpu gpu(int32_t attempt, double time_s, double power_w, double temperat
 TEST(Reduce, AGpuOverTheAttempts) {
   Timings t;
   t.steps[0] = {step(1, 0, 10, 1, 0), step(2, 0, 14, 1, 0)};  // 24 s in 240 slices
-  t.gpus[0] = {gpu(1, 1, 100), gpu(1, 3, 300),     gpu(1, 5, kNan),   gpu(1, 6, 50),
-               gpu(1, 8, 50),  gpu(2, 2, 400, 60), gpu(2, 4, 400, 70)};
+  t.gpus[0] = {gpu(1, 1, 100), gpu(1, 3, 300),     gpu(1, 5, kNan),    gpu(1, 6, 50),
+               gpu(1, 8, 50),  gpu(2, 9, 400, 60), gpu(2, 11, 400, 70)};
   const ReportData d = reduce(t);
   ASSERT_EQ(d.gpus.size(), 1u);
   const std::vector<double>& w = d.gpus[0].power_w;
@@ -257,8 +257,8 @@ TEST(Reduce, AGpuOverTheAttempts) {
   EXPECT_EQ(w[55], -1);
   EXPECT_NEAR(w[70], 50, 1e-9);
   EXPECT_EQ(w[110], -1) << "between the attempts";
-  EXPECT_NEAR(w[130], 400, 1e-9);  // 3 s into the second
-  EXPECT_NEAR(d.gpus[0].temperature_c[130], 65, 1e-9);
+  EXPECT_NEAR(w[200], 400, 1e-9);  // 10 s into the second
+  EXPECT_NEAR(d.gpus[0].temperature_c[200], 65, 1e-9);
   EXPECT_EQ(d.gpus[0].temperature_c[20], -1);
   EXPECT_THAT(d.gpus[0].sm_clock_mhz, Each(DoubleEq(-1)));
   const auto json = nlohmann::json::parse(to_json(d));
