@@ -65,28 +65,26 @@ int64_t interleaved_row(int64_t r, int64_t head_dim) {
   return head * head_dim + in_head % half * 2 + in_head / half;
 }
 
-void read_vector(const StoredTensor& t, const File& file, float* out) {
-  std::vector<std::byte> bytes(static_cast<size_t>(t.row_bytes()));
-  file.read(t.offset, bytes);
-  if (t.interleaved_heads == 0) return dequantize(t.type, bytes.data(), t.cols, out);
+void read_vector(const StoredTensor& t, const File& file, const FetchBytes& fetch, float* out) {
+  const std::byte* bytes = fetch(file, t.offset, static_cast<size_t>(t.row_bytes()));
+  if (t.interleaved_heads == 0) return dequantize(t.type, bytes, t.cols, out);
   std::vector<float> stored(static_cast<size_t>(t.cols));
-  dequantize(t.type, bytes.data(), t.cols, stored.data());
+  dequantize(t.type, bytes, t.cols, stored.data());
   for (int64_t i = 0; i < t.cols; ++i) out[i] = stored[static_cast<size_t>(interleaved_row(i, t.cols / t.interleaved_heads))];
 }
 
 // Rows in stored order, in large blocks; `place` says where a stored row goes, or nullptr.
 template <class Place>
-void read_stored_rows(const StoredTensor& t, const File& file, Range rows, const Place& place) {
+void read_stored_rows(const StoredTensor& t, const File& file, const FetchBytes& fetch, Range rows, const Place& place) {
   const int64_t row_bytes = t.row_bytes();
   const int64_t block_rows =
       std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 1, std::max<int64_t>(rows.size(), 1));
-  std::vector<std::byte> bytes(static_cast<size_t>(block_rows * row_bytes));
   for (int64_t begin = rows.begin; begin < rows.end; begin += block_rows) {
     const int64_t n = std::min(block_rows, rows.end - begin);
-    const auto block = std::span(bytes).first(static_cast<size_t>(n * row_bytes));
-    file.read(t.offset + static_cast<uint64_t>(begin * row_bytes), block);
+    const std::byte* block =
+        fetch(file, t.offset + static_cast<uint64_t>(begin * row_bytes), static_cast<size_t>(n * row_bytes));
     for (int64_t i = 0; i < n; ++i) {
-      if (float* out = place(begin + i)) dequantize(t.type, block.data() + i * row_bytes, t.cols, out);
+      if (float* out = place(begin + i)) dequantize(t.type, block + i * row_bytes, t.cols, out);
     }
   }
 }
@@ -149,6 +147,15 @@ std::pair<int64_t, int64_t> Checkpoint::shape(const std::string& name) const {
 }
 
 void Checkpoint::read_rows(const std::string& name, Range rows, float* out) const {
+  std::vector<std::byte> bytes;
+  read_rows(name, rows, out, [&bytes](const File& file, uint64_t offset, size_t n) {
+    if (bytes.size() < n) bytes.resize(n);
+    file.read(offset, std::span(bytes).first(n));
+    return bytes.data();
+  });
+}
+
+void Checkpoint::read_rows(const std::string& name, Range rows, float* out, const FetchBytes& fetch) const {
   const StoredTensor& t = tensor_of(*content_, name);
   check(0 <= rows.begin && rows.begin <= rows.end && rows.end <= t.rows, "rows ", rows.begin, "..", rows.end, " of ", t.rows,
         " of ", name);
@@ -156,14 +163,14 @@ void Checkpoint::read_rows(const std::string& name, Range rows, float* out) cons
   leave_if_stopped();
   if (content_->dummy) return dummy_rows(name, name.ends_with("norm.weight"), rows, t.cols, out);
   const File& file = content_->weights[t.file];
-  if (t.rows == 1) return read_vector(t, file, out);
+  if (t.rows == 1) return read_vector(t, file, fetch, out);
   if (t.interleaved_heads == 0) {
-    return read_stored_rows(t, file, rows, [&](int64_t r) { return out + (r - rows.begin) * t.cols; });
+    return read_stored_rows(t, file, fetch, rows, [&](int64_t r) { return out + (r - rows.begin) * t.cols; });
   }
   // Whole heads are read: their rows are a permutation of each other.
   const int64_t head_dim = t.rows / t.interleaved_heads, half = head_dim / 2;
   const Range heads = {rows.begin / head_dim, (rows.end + head_dim - 1) / head_dim};
-  read_stored_rows(t, file, {heads.begin * head_dim, heads.end * head_dim}, [&](int64_t stored) -> float* {
+  read_stored_rows(t, file, fetch, {heads.begin * head_dim, heads.end * head_dim}, [&](int64_t stored) -> float* {
     const int64_t in_head = stored % head_dim, r = stored - in_head + in_head % 2 * half + in_head / 2;
     return r >= rows.begin && r < rows.end ? out + (r - rows.begin) * t.cols : nullptr;
   });

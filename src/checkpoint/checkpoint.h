@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/file.h"
 #include "checkpoint/model_config.h"
 #include "tensor/tensor.h"
 
@@ -56,6 +57,8 @@ class Checkpoint {
 
   // f32 [rows.size(), cols], rows in Hugging Face order. Thread-safe; throws Error (unreadable) when the file fails.
   void read_rows(const std::string& name, Range rows, float* out) const;
+  // The same, with the file's bytes from `fetch`: the same calls ask it for the same pieces, of at most 4 MiB or one row.
+  void read_rows(const std::string& name, Range rows, float* out, const FetchBytes& fetch) const;
 
   const std::vector<ModelFile>& files() const;       // the files used
   const std::vector<std::string>& warnings() const;  // ignored files, extra tensors, an lm_head that differs while tied, ...

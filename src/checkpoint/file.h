@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,9 @@ class File {
   FileHandle fd_;
   uint64_t size_ = 0;
 };
+
+// How a reader of weights gets bytes of a file: `n` of them from `offset`, there until the next call. Throws as File::read.
+using FetchBytes = std::function<const std::byte*(const File& file, uint64_t offset, size_t n)>;
 
 // The whole file, refused when larger than `max_bytes` or when it is not valid UTF-8.
 std::string read_text_file(const std::string& path, uint64_t max_bytes);

@@ -68,6 +68,8 @@ MpiSession::MpiSession(int* argc, char*** argv) : host(host_name()), claim(launc
   mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(node, &node_size), "MPI_Comm_size");
+  node_ranks.resize(node_size);
+  mpi_check(MPI_Allgather(&rank, 1, MPI_INT, node_ranks.data(), 1, MPI_INT, node), "MPI_Allgather of ranks");
   core_share = share_of_cores(node, node_size);
   MPI_Comm_free(&node);
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -26,6 +27,7 @@ struct MpiSession {
 
   int rank = 0, size = 1;
   int node_rank = 0, node_size = 1;  // among the ranks on this node
+  std::vector<int> node_ranks;       // [node_size] their ranks in the world, ascending
   std::string host;
   // Cores this rank may use, those it shares with ranks of its node in equal parts: 2 ranks on one mask of 8 cores -> 4.0.
   double core_share = 1;

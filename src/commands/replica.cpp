@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "base/bytes.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "comm/mpi_comm.h"
+#include "comm/node_memory.h"
 #include "comm/timed_comm.h"
 #include "commands/device.h"
 #include "commands/layout.h"
@@ -29,6 +32,27 @@ std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
   groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s);
   groups->tp = timed_group(tp_ranks, &groups->comm_s);
   return groups;
+}
+
+std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model) {
+  std::vector<Place> places;
+  for (const int rank : mpi.node_ranks) places.push_back(mesh.place(rank));
+  const bool tied = model.checkpoint->config().tied_embeddings;
+  const size_t bytes = NodeReader::bytes_for(places, mesh.pp, tied);
+  std::shared_ptr<std::byte> memory = bytes > 0 ? make_node_memory(mpi.node_ranks, bytes) : nullptr;
+  if (bytes > 0 && !memory && mpi.node_rank == 0)
+    log_warning(mpi.host, ": no shared memory of ", format_bytes(bytes), ", so each rank reads its weights for itself");
+  return std::make_unique<NodeReader>(places, mpi.node_rank, mesh.pp, tied, std::move(memory));
+}
+
+void log_reading(const NodeReader& reader, Communicator& node, double seconds) {
+  ByteWriter w;
+  w.put(reader.bytes_read());
+  uint64_t bytes = 0;
+  for (const auto& one : node.exchange(w.bytes())) bytes += ByteReader(one).get<uint64_t>();
+  if (bytes > 0 && node.rank() == 0)
+    log_info("loaded in ", format_seconds(seconds), ": this node read ", format_bytes(bytes), " of weights, ",
+             static_cast<double>(bytes) / seconds / 1e9, " GB/s");
 }
 
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,

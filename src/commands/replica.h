@@ -6,8 +6,10 @@
 
 #include "cli.h"
 #include "comm/communicator.h"
+#include "comm/mpi_session.h"
 #include "commands/model_source.h"
 #include "mesh/mesh.h"
+#include "model/node_reader.h"
 #include "model/shard.h"
 #include "ops/ops.h"
 #include "sched/scheduler.h"
@@ -21,6 +23,12 @@ struct Groups {
   double comm_s = 0;
 };
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place);
+
+// Collective over the ranks of each node: those that load the same weights read them together.
+std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model);
+
+// Collective over the node's ranks: logs what loading took from the files, one line a node.
+void log_reading(const NodeReader& reader, Communicator& node, double seconds);
 
 // Pages this rank can hold: of --kv-memory, or else of what --memory-fraction leaves of the free memory, but never more than
 // --max-sequences sequences of --max-model-len could fill. Error (usage) with both numbers if one such sequence doesn't fit.

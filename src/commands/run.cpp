@@ -51,6 +51,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
     n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
   });
+  const auto node = make_mpi_comm(mpi.node_ranks);
+  everyone([&] { identify(model, *node); });
   Job job;
   everyone([&] {
     if (!is_rank_0) return;
@@ -78,6 +80,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     if (is_root) language = std::make_unique<Language>(*model.checkpoint, model.defaults, model.max_model_len);
   });
   const int64_t vocab = smallest(*groups->replica, is_root ? language->vocab() : INT64_MAX);
+  std::unique_ptr<NodeReader> reader;
+  everyone([&] { reader = make_node_reader(mesh, mpi, model); });
+  const double load_begin_s = phases.now_s();
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
                                     StageOptions{.mesh = mesh,
@@ -87,9 +92,11 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                                                  .max_model_len = model.max_model_len,
                                                  .max_batch_tokens = options.max_batch_tokens,
                                                  .max_sequences = options.max_sequences},
-                                    *ops, *groups->tp, *groups->replica);
+                                    *ops, *groups->tp, *groups->replica, *reader);
   });
-  everyone([&] {  // what is free now, with the weights in their place
+  log_reading(*reader, *node, phases.now_s() - load_begin_s);
+  reader.reset();  // Collective, as making it was
+  everyone([&] {   // what is free now, with the weights in their place
     n_pages = std::min(n_pages, affordable_pages(options, model, stage->shard(), *ops, mpi.node_size));
   });
   n_pages = smallest(*groups->replica, n_pages);

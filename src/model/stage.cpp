@@ -6,14 +6,15 @@
 
 namespace lockstep {
 
-Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica)
+Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica,
+             NodeReader& reader)
     : config_(checkpoint.config()),
       options_(options),
       shard_(make_shard(config_, options.mesh, options.place, options.vocab)),
       ops_(ops),
       tp_(tp),
       replica_(replica),
-      weights_(load_weights(checkpoint, shard_, options.dtype, options.max_model_len, ops)),
+      weights_(load_weights(checkpoint, shard_, options.dtype, options.max_model_len, ops, reader)),
       activations_(config_, shard_, options.dtype, options.max_batch_tokens, options.max_sequences, ops) {}
 
 size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops) {

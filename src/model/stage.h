@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "mesh/mesh.h"
 #include "model/activations.h"
+#include "model/node_reader.h"
 #include "model/shard.h"
 #include "model/weights.h"
 #include "ops/ops.h"
@@ -33,8 +34,10 @@ size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops);
 
 class Stage {
  public:
-  // Reads this rank's weights. tp: the ranks of this stage; replica: all ranks of the replica, stage by stage.
-  Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica);
+  // Reads this rank's weights. tp: the ranks of this stage; replica: all ranks of the replica, stage by stage. reader: with
+  // which ranks of its node it reads.
+  Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica,
+        NodeReader& reader);
 
   size_t page_bytes() const { return kv_page_bytes(shard_, options_.dtype, ops_); }
   void allocate_kv(int64_t n_pages);  // once, before the first step

@@ -39,8 +39,8 @@ bool all_sound(std::span<const float> values) {
 }
 
 // Damaged weights are refused here with their place: later they are a NaN in every line, or in none and the text is wrong.
-void read_checked(const Checkpoint& checkpoint, const std::string& name, Range rows, float* out) {
-  checkpoint.read_rows(name, rows, out);
+void read_checked(const Checkpoint& checkpoint, NodeReader& reader, const std::string& name, Range rows, float* out) {
+  checkpoint.read_rows(name, rows, out, reader.fetch_of(name));
   const int64_t cols = checkpoint.shape(name).second;
   if (all_sound({out, static_cast<size_t>(rows.size() * cols)})) return;
   for (int64_t i = 0; i < rows.size() * cols; ++i) {
@@ -50,14 +50,19 @@ void read_checked(const Checkpoint& checkpoint, const std::string& name, Range r
   }
 }
 
+TensorView rows_of(const TensorView& table, Range rows) {
+  return {table.data + rows.begin * table.row_stride * static_cast<int64_t>(size_of(table.dtype)), table.dtype, rows.size(),
+          table.cols, table.row_stride};
+}
+
 // Reads the parts one below the other as if they were one matrix.
-RowReader stacked(const Checkpoint& checkpoint, std::vector<Part> parts, int64_t cols) {
-  return [&checkpoint, parts = std::move(parts), cols](Range rows, float* out) {
+RowReader stacked(const Checkpoint& checkpoint, NodeReader& reader, std::vector<Part> parts, int64_t cols) {
+  return [&checkpoint, &reader, parts = std::move(parts), cols](Range rows, float* out) {
     int64_t first = 0;  // row of the stack where the part begins
     for (const Part& part : parts) {
       const Range wanted{std::max(rows.begin, first) - first, std::min(rows.end, first + part.rows.size()) - first};
       if (wanted.size() > 0) {
-        read_checked(checkpoint, part.name, {part.rows.begin + wanted.begin, part.rows.begin + wanted.end}, out);
+        read_checked(checkpoint, reader, part.name, {part.rows.begin + wanted.begin, part.rows.begin + wanted.end}, out);
         out += wanted.size() * cols;
       }
       first += part.rows.size();
@@ -67,8 +72,8 @@ RowReader stacked(const Checkpoint& checkpoint, std::vector<Part> parts, int64_t
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, const Shard& shard, DType dtype, Ops& ops)
-      : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), dtype_(dtype), ops_(ops) {}
+  Loader(const Checkpoint& checkpoint, const Shard& shard, DType dtype, Ops& ops, NodeReader& reader)
+      : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), dtype_(dtype), ops_(ops), reader_(reader) {}
 
   size_t bytes = 0;
 
@@ -82,7 +87,7 @@ class Loader {
 
   Vector vector(const std::string& name) {
     std::vector<float> values(checkpoint_.shape(name).second);
-    read_checked(checkpoint_, name, {0, 1}, values.data());
+    read_checked(checkpoint_, reader_, name, {0, 1}, values.data());
     return vector(values, 1, static_cast<int64_t>(values.size()));
   }
 
@@ -91,7 +96,7 @@ class Loader {
     for (const Part& part : parts) n_out += part.rows.size();
     std::vector<Part> weights, biases;
     for (const Part& part : parts) weights.push_back({part.name + ".weight", part.rows});
-    LinearWeight weight = ops_.load_linear(n_out, k, dtype_, stacked(checkpoint_, std::move(weights), k));
+    LinearWeight weight = ops_.load_linear(n_out, k, dtype_, stacked(checkpoint_, reader_, std::move(weights), k));
     if (with_bias) weight.bias = bias(parts, n_out);
     bytes += weight.data.bytes() + weight.bias.bytes();
     return weight;
@@ -127,13 +132,20 @@ class Loader {
     std::vector<float> block(kBlockRows * cols);
     for (int64_t row = 0; row < shard_.vocab; row += kBlockRows) {
       const int64_t n = std::min(kBlockRows, shard_.vocab - row);
-      read_checked(checkpoint_, "model.embed_tokens.weight", {row, row + n}, block.data());
-      ops_.upload({reinterpret_cast<std::byte*>(view->row<std::byte>(0)) + row * cols * static_cast<int64_t>(size_of(dtype_)),
-                   dtype_, n, cols, cols},
-                  block.data());
+      read_checked(checkpoint_, reader_, "model.embed_tokens.weight", {row, row + n}, block.data());
+      ops_.upload(rows_of(*view, {row, row + n}), block.data());
     }
     bytes += table.bytes();
     return table;
+  }
+
+  // The head of tied embeddings: rows of the table that is already here. Rounding them once more changes nothing.
+  LinearWeight tied_head(const TensorView& table, Range rows) {
+    LinearWeight weight = ops_.load_linear(rows.size(), table.cols, dtype_, [&](Range wanted, float* out) {
+      ops_.download(out, rows_of(table, {rows.begin + wanted.begin, rows.begin + wanted.end}));
+    });
+    bytes += weight.data.bytes();
+    return weight;
   }
 
  private:
@@ -141,7 +153,7 @@ class Loader {
     std::vector<float> values;
     for (const Part& part : parts) {
       std::vector<float> whole(checkpoint_.shape(part.name + ".bias").second);
-      read_checked(checkpoint_, part.name + ".bias", {0, 1}, whole.data());
+      read_checked(checkpoint_, reader_, part.name + ".bias", {0, 1}, whole.data());
       values.insert(values.end(), whole.begin() + part.rows.begin, whole.begin() + part.rows.end);
     }
     Buffer buffer = ops_.allocate(n_out * sizeof(float));
@@ -154,25 +166,45 @@ class Loader {
   const Shard& shard_;
   DType dtype_;
   Ops& ops_;
+  NodeReader& reader_;
 };
 
-}  // namespace
-
-Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops) {
+Weights load(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
+             NodeReader& reader) {
   const ModelConfig& config = checkpoint.config();
-  Loader loader(checkpoint, shard, dtype, ops);
+  Loader loader(checkpoint, shard, dtype, ops, reader);
   Weights w;
   w.rope = loader.vector(rope_table(config.rope, config.head_dim, max_model_len), max_model_len, config.head_dim);
-  if (shard.first_stage) w.embedding = loader.embedding(&w.embedding_view);
+  const bool head_is_tied = shard.last_stage && config.tied_embeddings;
+  const Range head_rows = shard.mine(shard.vocab_cols);  // fewer chunks than ranks: some have none
+  if (shard.first_stage || head_is_tied) w.embedding = loader.embedding(&w.embedding_view);
+  if (head_is_tied && head_rows.size() > 0) w.lm_head = loader.tied_head(w.embedding_view, head_rows);
+  if (!shard.first_stage) {
+    loader.bytes -= w.embedding.bytes();
+    w.embedding = {}, w.embedding_view = {};
+  }
   for (int64_t i = shard.layers.begin; i < shard.layers.end; ++i) w.layers.push_back(loader.layer(i));
   if (shard.last_stage) {
     w.final_norm = loader.vector("model.norm.weight");
-    const std::string head = config.tied_embeddings ? "model.embed_tokens" : "lm_head";
-    const Range rows = shard.mine(shard.vocab_cols);
-    if (rows.size() > 0) w.lm_head = loader.linear({{head, rows}}, config.hidden);  // fewer chunks than ranks: some have none
+    if (!head_is_tied && head_rows.size() > 0) w.lm_head = loader.linear({{"lm_head", head_rows}}, config.hidden);
   }
   w.bytes = loader.bytes;
   return w;
+}
+
+}  // namespace
+
+Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
+                     NodeReader& reader) {
+  try {
+    return load(checkpoint, shard, dtype, max_model_len, ops, reader);
+  } catch (const Error& e) {
+    reader.fail(e.code, e.what());
+    throw;
+  } catch (const std::exception& e) {  // bad_alloc and the like
+    reader.fail(ExitCode::other, e.what());
+    throw;
+  }
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "model/node_reader.h"
 #include "model/shard.h"
 #include "ops/ops.h"
 
@@ -34,6 +35,8 @@ struct Weights {
   size_t bytes = 0;                  // of all the above
 };
 
-Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops);
+// Collective over the ranks that `reader` reads with: a fault of one is an Error of all of them.
+Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
+                     NodeReader& reader);
 
 }  // namespace lockstep

@@ -86,7 +86,9 @@ class Bookkeeping {
         n_replicas_(n_replicas),
         model_(open_model(options_)),
         language_(*model_.checkpoint, model_.defaults, model_.max_model_len),
-        world_(make_solo_comm()) {}
+        world_(make_solo_comm()) {
+    identify(model_, *world_);
+  }
 
   // Until the first line could run.
   void open() {

@@ -8,6 +8,8 @@
 //   stall=S     for S seconds, once
 //   fail=ERRNO  that call and all after it;  once=ERRNO: that call only
 //   room=BYTES  writes: ENOSPC when so many bytes are written
+//   count       read and pread: the process leaves the sum of bytes that came in DIR/K.PID when it ends
+// BAD_DISK_RANK=R: the rules are for that rank alone.
 // The file DIR/K appears when rule K (from 0) acts for the first time.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -66,6 +68,8 @@ std::string_view take(std::string_view& text, char until) {
 
 bool read_rules() {
   const char* text = std::getenv("BAD_DISK");
+  const char *only = std::getenv("BAD_DISK_RANK"), *rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (only != nullptr && std::string_view(only) != (rank != nullptr ? rank : "0")) return true;
   const char* directory = std::getenv("BAD_DISK_MARKS");
   marks = directory != nullptr ? directory : "";
   std::string_view rest = text != nullptr ? text : "";
@@ -101,7 +105,7 @@ void mark(int k) {
 int judge(std::string_view call, std::string_view path, size_t n = 0) {
   for (int k = 0; k < n_rules; ++k) {
     Rule& rule = rules[k];
-    if (rule.call != call || path.find(rule.part) == std::string_view::npos) continue;
+    if (rule.action == "count" || rule.call != call || path.find(rule.part) == std::string_view::npos) continue;
     if (rule.action == "room") {
       if (rule.n_bytes.fetch_add(static_cast<int64_t>(n)) + static_cast<int64_t>(n) <= static_cast<int64_t>(rule.value))
         continue;
@@ -118,12 +122,33 @@ int judge(std::string_view call, std::string_view path, size_t n = 0) {
   return 0;
 }
 
-int judge(std::string_view call, int fd, size_t n = 0) {
-  if (n_rules == 0) return 0;
+std::string path_of(int fd) {
   char path[4096];
   const ssize_t length = ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
-  return length > 0 ? judge(call, std::string_view(path, static_cast<size_t>(length)), n) : 0;
+  return {path, static_cast<size_t>(std::max<ssize_t>(length, 0))};
 }
+
+int judge(std::string_view call, int fd, size_t n = 0) { return n_rules == 0 ? 0 : judge(call, path_of(fd), n); }
+
+// What came of a call: for the rules that count.
+ssize_t came(std::string_view call, int fd, ssize_t n) {
+  if (n_rules == 0 || n <= 0) return n;
+  const std::string path = path_of(fd);
+  for (int k = 0; k < n_rules; ++k)
+    if (rules[k].action == "count" && rules[k].call == call && path.find(rules[k].part) != std::string::npos)
+      rules[k].n_bytes += n;
+  return n;
+}
+
+struct AtExit {
+  ~AtExit() {
+    for (int k = 0; k < n_rules; ++k) {
+      if (rules[k].action != "count" || rules[k].n_bytes == 0) continue;
+      std::FILE* file = std::fopen((marks + "/" + std::to_string(k) + "." + std::to_string(::getpid())).c_str(), "w");
+      if (file != nullptr) std::fprintf(file, "%lld\n", static_cast<long long>(rules[k].n_bytes)), std::fclose(file);
+    }
+  }
+} at_exit;
 
 // Returns from the caller with -1 and errno where the rules say so.
 #define OBEY(...)                                    \
@@ -157,17 +182,17 @@ int open64(const char* path, int flags, ...) {
 ssize_t read(int fd, void* to, size_t n) {
   REAL(read);
   OBEY("read", fd, n);
-  return real(fd, to, n);
+  return came("read", fd, real(fd, to, n));
 }
 ssize_t pread(int fd, void* to, size_t n, off_t at) {
   REAL(pread);
   OBEY("pread", fd, n);
-  return real(fd, to, n, at);
+  return came("pread", fd, real(fd, to, n, at));
 }
 ssize_t pread64(int fd, void* to, size_t n, off64_t at) {
   REAL(pread64);
   OBEY("pread", fd, n);
-  return real(fd, to, n, at);
+  return came("pread", fd, real(fd, to, n, at));
 }
 ssize_t write(int fd, const void* from, size_t n) {
   REAL(write);

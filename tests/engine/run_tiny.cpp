@@ -62,6 +62,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   const auto checkpoint = Checkpoint::open(job.model_directory);
   const auto ops = make_cpu_ops({.n_threads = run.n_threads, .n_slots = static_cast<int>(run.max_sequences)});
   const Language language(*checkpoint, {.seed = run.seed}, run.max_model_len);
+  NodeReader reader;
   Stage stage(*checkpoint,
               {.mesh = mesh,
                .place = place,
@@ -70,7 +71,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                .max_model_len = run.max_model_len,
                .max_batch_tokens = run.max_batch_tokens,
                .max_sequences = run.max_sequences},
-              *ops, *comms.tp, *comms.replica);
+              *ops, *comms.tp, *comms.replica, reader);
   stage.allocate_kv(run.n_pages);
 
   std::unique_ptr<WorkServer> server;

@@ -41,7 +41,7 @@ class Runner {
                 .max_model_len = max_len_,
                 .max_batch_tokens = max_batch_tokens,
                 .max_sequences = 64},
-               *ops_, *comm_, *comm_),
+               *ops_, *comm_, *comm_, reader_),
         scheduler_({.n_pages = 256, .max_batch_tokens = max_batch_tokens, .max_sequences = 64, .max_model_len = max_len_}) {
     stage_.allocate_kv(256);
   }
@@ -86,6 +86,7 @@ class Runner {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Communicator> comm_;
   int64_t max_len_;
+  NodeReader reader_;
   Stage stage_;
   Scheduler scheduler_;
   StepEvents pending_;
