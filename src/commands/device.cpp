@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #ifdef LOCKSTEP_CUDA
@@ -21,13 +23,14 @@ namespace {
 
 #ifndef LOCKSTEP_CUDA
 int n_gpus() { return 0; }
+std::vector<std::string> gpu_names() { return {}; }
 #endif
 
-std::string bus_id_of(const RunOptions& options, const MpiSession& mpi) {
+std::string bus_id_of(const RunOptions& options, const MpiSession& mpi, int device) {
 #ifdef LOCKSTEP_CUDA
-  if (options.device == "cuda") return gpu_bus_id(mpi.node_rank % n_gpus());
+  if (options.device == "cuda") return gpu_bus_id(device);
 #endif
-  (void)options;
+  (void)options, (void)device;
   const char* for_tests = std::getenv("LOCKSTEP_NVML_GPU");
   std::istringstream text(for_tests != nullptr ? for_tests : "");
   std::vector<std::string> bus_ids;
@@ -54,6 +57,7 @@ RunOptions with_device(RunOptions options) {
   if (options.device == "cuda" && n_gpus() == 0) fail(ExitCode::environment, "--device cuda: no GPU is visible");
   if (options.device == "auto") options.device = n_gpus() > 0 ? "cuda" : "cpu";
   const bool gpu = options.device == "cuda";
+  if (gpu && options.dtype == "f32") fail(ExitCode::usage, "--dtype f32 --device cuda: GPUs run bf16");
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : 2048;
   if (options.max_sequences == 0) options.max_sequences = gpu ? 512 : 64;
   if (gpu && options.dtype == "auto") options.dtype = "bf16";
@@ -65,34 +69,72 @@ void check_device(const RunOptions& options, const Mesh& mesh) {
   if (mesh.tp * mesh.pp > 1)
     fail(ExitCode::usage, "tp ", mesh.tp, " x pp ", mesh.pp,
          " on GPUs: not available in this version; --dp uses several GPUs, ", "--device cpu has all layouts");
-  if (options.dtype == "f32") fail(ExitCode::usage, "--dtype f32 --device cuda: GPUs run bf16");
 }
 
-std::unique_ptr<Ops> make_ops(const RunOptions& options, const MpiSession& mpi, int n_threads) {
+int device_for(int node_rank, const std::vector<std::vector<std::string>>& visible, const std::string& host) {
+  std::set<std::string> all, taken;
+  for (const auto& names : visible) all.insert(names.begin(), names.end());
+  const auto n_ranks = std::count_if(visible.begin(), visible.end(), [](const auto& names) { return !names.empty(); });
+  int mine = 0;
+  for (size_t rank = 0; rank < visible.size(); ++rank) {  // all of them, so that all fail if one does
+    const auto& names = visible[rank];
+    const auto free = std::find_if(names.begin(), names.end(), [&](const std::string& name) { return !taken.contains(name); });
+    if (names.empty()) continue;
+    if (free == names.end())
+      fail(ExitCode::usage, host, ": ", n_ranks, " ranks, ", all.size(),
+           " GPUs, and each rank needs one that no other has: start ", "fewer ranks a node, or --device cpu");
+    taken.insert(*free);
+    if (static_cast<int>(rank) == node_rank) mine = static_cast<int>(free - names.begin());
+  }
+  return mine;
+}
+
+int choose_device(const RunOptions& options, const MpiSession& mpi, Communicator& node) {
+  ByteWriter w;
+  const auto names = options.device == "cuda" ? gpu_names() : std::vector<std::string>();
+  for (const std::string& name : names) w.put_string(name);
+  std::vector<std::vector<std::string>> visible;
+  for (const auto& bytes : node.exchange(w.bytes())) {
+    auto& theirs = visible.emplace_back();
+    for (ByteReader r(bytes); !r.at_end();) theirs.push_back(r.get_string());
+  }
+  const int device = device_for(mpi.node_rank, visible, mpi.host);
+  const bool one_each = std::all_of(visible.begin(), visible.end(), [](const auto& shown) { return shown.size() == 1; });
+  if (mpi.node_rank == 0 && visible.size() > 1 && one_each)
+    log_warning(mpi.host, ": each rank is shown one GPU alone, so direct copies between the GPUs may be unavailable; ",
+                "for tp or pp let every rank of a node see all of its GPUs");
+  return device;
+}
+
+std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threads) {
   const auto n_slots = static_cast<int>(options.max_sequences);
 #ifdef LOCKSTEP_CUDA
-  if (options.device == "cuda")     return make_cuda_ops({.device = mpi.node_rank % n_gpus(),
-                          .n_slots = n_slots,
-                          .graphs = options.graphs,
-                          .max_tokens = options.max_batch_tokens});
+  if (options.device == "cuda")
+    return make_cuda_ops(
+        {.device = device, .n_slots = n_slots, .graphs = options.graphs, .max_tokens = options.max_batch_tokens});
 #endif
-  (void)mpi;
+  (void)device;
   return make_cpu_ops({.n_threads = n_threads, .n_slots = n_slots, .instruction_set = {}});
 }
 
-uint64_t kv_bytes_available(const RunOptions& options, int node_size) {
+RankMemory memory_of_rank(const RunOptions& options, int node_size) {
 #ifdef LOCKSTEP_CUDA
   if (options.device == "cuda") {
     const GpuMemory memory = gpu_memory();
     const auto kept = static_cast<uint64_t>(static_cast<double>(memory.total) * (1 - options.memory_fraction.value_or(0.9)));
-    return memory.free > kept ? memory.free - kept : 0;
+    return {memory.free > kept ? memory.free - kept : 0, 1};
   }
 #endif
-  return static_cast<uint64_t>(static_cast<double>(available_host_bytes()) * options.memory_fraction.value_or(0.5) / node_size);
+  return {available_host_bytes() / static_cast<uint64_t>(node_size), options.memory_fraction.value_or(0.5)};
 }
 
-RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi) {
-  RankGpu gpu{.bus_id = bus_id_of(options, mpi)};
+uint64_t kv_bytes_available(const RunOptions& options, int node_size) {
+  const RankMemory memory = memory_of_rank(options, node_size);
+  return static_cast<uint64_t>(static_cast<double>(memory.bytes) * memory.kv_share);
+}
+
+RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi, int device) {
+  RankGpu gpu{.bus_id = bus_id_of(options, mpi, device)};
   if (gpu.bus_id.empty()) return gpu;
   const char* library = std::getenv("LOCKSTEP_NVML_LIBRARY");
   std::string why_not;

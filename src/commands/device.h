@@ -1,12 +1,15 @@
 // What computes: the CPU, or this rank's GPU. The rest of the program sees Ops.
-//   const RunOptions options = with_device(given);  auto ops = make_ops(options, mpi, n_threads);
+//   const RunOptions options = with_device(given);  auto ops = make_ops(options, choose_device(options, mpi, *node),
+//   n_threads);
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli.h"
+#include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "mesh/mesh.h"
 #include "ops/ops.h"
@@ -15,18 +18,31 @@
 namespace lockstep {
 
 // --device auto becomes cuda where this build has it and a GPU is there, else cpu; and what depends on it gets its default.
-// Error (usage) for cuda in a build without it.
+// Error (usage) for cuda in a build without it, and for dtypes that a GPU doesn't run.
 RunOptions with_device(RunOptions options);
 
-// A GPU computes a whole replica: Error (usage) for layouts that share one, and for dtypes that it doesn't run.
+// A GPU computes a whole replica: Error (usage) for layouts that share one.
 void check_device(const RunOptions& options, const Mesh& mesh);
 
-// On GPUs: the one with the number of the rank on its node, counted round where there are fewer.
-std::unique_ptr<Ops> make_ops(const RunOptions& options, const MpiSession& mpi, int n_threads);
+// Which of the GPUs that it sees a rank takes: in order of the node's ranks, each the first one that no rank before it has.
+// visible: [node_size] by rank, names of the GPUs themselves, so that it doesn't matter what the launcher shows to whom; a rank
+// without any is no concern here. Error (usage) if there are more ranks than GPUs.
+int device_for(int node_rank, const std::vector<std::vector<std::string>>& visible, const std::string& host);
 
-// Bytes that KV pages may take now. Host: --memory-fraction (0.5) of the free memory, shared by the node's ranks. GPU: the free
-// memory without the part of the whole that --memory-fraction (0.9) leaves alone.
-uint64_t kv_bytes_available(const RunOptions& options, int node_size);
+// Collective over the ranks of a node: this rank's GPU by the above, 0 where it computes on the CPU.
+int choose_device(const RunOptions& options, const MpiSession& mpi, Communicator& node);
+
+std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threads);
+
+struct RankMemory {
+  uint64_t bytes = 0;   // that weights and KV pages may take together now
+  double kv_share = 1;  // KV pages get so much of what the weights leave
+};
+// Host: the free memory, shared by the node's ranks; KV pages get --memory-fraction (0.5). GPU: the free memory without the
+// part of the whole that --memory-fraction (0.9) leaves alone.
+RankMemory memory_of_rank(const RunOptions& options, int node_size);
+
+uint64_t kv_bytes_available(const RunOptions& options, int node_size);  // bytes that KV pages may take now, by the above
 
 // What to measure this rank's GPU by: its driver. Empty on CPUs, and where there is no NVML, which a line of the log says.
 // For tests, which have no GPU: LOCKSTEP_NVML_GPU=BUS_ID[,BUS_ID...] gives a run on CPUs something to measure, by the number of
@@ -35,6 +51,6 @@ struct RankGpu {
   std::string bus_id;
   ReadGpu read;
 };
-RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi);
+RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi, int device);
 
 }  // namespace lockstep

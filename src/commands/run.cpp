@@ -39,19 +39,23 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   ModelSource model;
   std::unique_ptr<Ops> ops;
   int64_t n_pages = 0;
+  int device = 0;  // the GPU
   const int n_threads = threads_for_rank(mpi, given.threads);
+  const auto node = make_mpi_comm(mpi.node_ranks);
+  everyone([&] { options = with_device(given); });
   everyone([&] {
-    options = with_device(given);
-    mesh = layout_of(options, mpi.size);
-    place = mesh.place(mpi.rank);
-    init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
-    check_device(options, mesh);
+    device = choose_device(options, mpi, *node);
     model = open_model(options);
-    ops = make_ops(options, mpi, n_threads);
+    ops = make_ops(options, device, n_threads);
+  });
+  mesh = decide_layout(*world, mpi, options, model, *ops);
+  place = mesh.place(mpi.rank);
+  init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
+  everyone([&] {
+    check_device(options, mesh);
     const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
     n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
   });
-  const auto node = make_mpi_comm(mpi.node_ranks);
   everyone([&] { identify(model, *node); });
   Job job;
   everyone([&] {
@@ -68,7 +72,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   // ---- load ----
   phases.begin("load");
   const auto now_s = [&phases] { return phases.now_s(); };
-  const RankGpu gpu = gpu_of_rank(options, mpi);
+  const RankGpu gpu = gpu_of_rank(options, mpi, device);
   GpuSampler gpu_sampler(gpu.read, now_s);
   gpu_sampler.begin("load");
   const auto groups = make_groups(mesh, place);

@@ -194,6 +194,17 @@ Weights load(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int6
 
 }  // namespace
 
+uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len) {
+  const int64_t hidden_rows = shard.mine(shard.hidden_cols).size(), ffn_rows = shard.mine(shard.ffn_cols).size();
+  const int64_t layer = (shard.q_rows.size() + 2 * shard.kv_rows.size() + 2 * ffn_rows) * config.hidden +
+                        hidden_rows * (config.n_heads * config.head_dim + config.ffn);
+  const int64_t head = shard.last_stage ? shard.mine(shard.vocab_cols).size() * config.hidden : 0;
+  const bool has_table = shard.first_stage || (shard.last_stage && config.tied_embeddings);  // there while the head is made
+  const int64_t table = has_table ? shard.vocab * config.hidden : 0;
+  return static_cast<uint64_t>(shard.layers.size() * layer + head + table) * size_of(dtype) +
+         static_cast<uint64_t>(max_model_len * config.head_dim) * sizeof(float);
+}
+
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
                      NodeReader& reader) {
   try {

@@ -35,6 +35,9 @@ struct Weights {
   size_t bytes = 0;                  // of all the above
 };
 
+// About what load_weights will take of the device, without reading anything: all matrices; not norms and biases.
+uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len);
+
 // Collective over the ranks that `reader` reads with: a fault of one is an Error of all of them.
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
                      NodeReader& reader);
