@@ -18,10 +18,10 @@ namespace {
 
 std::string asked(const RunOptions& options) {
   std::string text;
-  if (options.tp) text += concat("--tp ", *options.tp, " ");
-  if (options.pp) text += concat("--pp ", *options.pp, " ");
-  if (options.dp) text += concat("--dp ", *options.dp, " ");
-  return text;
+  if (options.tp) text += concat(" --tp ", *options.tp);
+  if (options.pp) text += concat(" --pp ", *options.pp);
+  if (options.dp) text += concat(" --dp ", *options.dp);
+  return text.substr(text.empty() ? 0 : 1);
 }
 
 // All layouts that the options permit, the smallest replicas first, then those with the fewest stages.
@@ -44,7 +44,7 @@ Mesh choose_layout(const RunOptions& options, const LayoutFacts& facts) {
   const std::vector<Mesh> all = permitted(options, n_ranks);
   if (all.empty()) {
     const int given = options.tp.value_or(1) * options.pp.value_or(1) * options.dp.value_or(1);
-    fail(ExitCode::usage, asked(options), "makes ", given, " ranks, the job has ", n_ranks, " (tp x pp x dp = ranks)");
+    fail(ExitCode::usage, asked(options), " makes ", given, " ranks, the job has ", n_ranks, " (tp x pp x dp = ranks)");
   }
   std::vector<Mesh> possible;
   for (const Mesh& mesh : all)
@@ -60,9 +60,9 @@ Mesh choose_layout(const RunOptions& options, const LayoutFacts& facts) {
     if (needed <= facts.rank_bytes) return mesh;
     if (needed < least) least = needed, smallest = mesh;
   }
-  fail(ExitCode::usage, asked(options), "no layout of ", n_ranks, " ranks holds the model: with --tp ", smallest.tp, " --pp ",
-       smallest.pp, " a rank needs ", format_bytes(least), ", there are ", format_bytes(facts.rank_bytes),
-       " (--tp, --pp and --dp together are taken as they are)");
+  fail(ExitCode::usage, asked(options), asked(options).empty() ? "" : ": ", "no layout of ", n_ranks,
+       " ranks holds the model: with --tp ", smallest.tp, " --pp ", smallest.pp, " a rank needs ", format_bytes(least),
+       ", there are ", format_bytes(facts.rank_bytes), " (--tp, --pp and --dp together are taken as they are)");
 }
 
 bool tp_spans_nodes(const Mesh& mesh, const std::vector<int>& node_of_rank) {

@@ -1,6 +1,7 @@
 #include "commands/replica.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "base/bytes.h"
@@ -52,7 +53,7 @@ void log_reading(const NodeReader& reader, Communicator& node, double seconds) {
   for (const auto& one : node.exchange(w.bytes())) bytes += ByteReader(one).get<uint64_t>();
   if (bytes > 0 && node.rank() == 0)
     log_info("loaded in ", format_seconds(seconds), ": this node read ", format_bytes(bytes), " of weights, ",
-             static_cast<double>(bytes) / seconds / 1e9, " GB/s");
+             std::round(static_cast<double>(bytes) / seconds / 1e7) / 100, " GB/s");
 }
 
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,

@@ -101,6 +101,7 @@ TEST(Layout, WhatDoesNotComeOutIsRefused) {
             "2: --tp 2 --pp 2 --dp 2 makes 8 ranks, the job has 4 (tp x pp x dp = ranks)");
   EXPECT_EQ(layout(facts({8}, 10), given(2, 2, 1)),
             "2: --tp 2 --pp 2 --dp 1 makes 4 ranks, the job has 8 (tp x pp x dp = ranks)");
+  EXPECT_THAT(layout(facts({4}, 81), given(open, 2, open)), HasSubstr("2: --pp 2: no layout of 4 ranks"));
   EXPECT_THAT(layout(facts({4}, 41)), AllOf(HasSubstr("2: no layout of 4 ranks holds the model"), HasSubstr("--tp 4 --pp 1"),
                                             HasSubstr("needs 11 B"), HasSubstr("there are 10 B")));
 }
