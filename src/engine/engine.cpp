@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <limits>
+
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/nvtx.h"
@@ -68,15 +70,21 @@ bool Engine::step() {
   if (!has_work) relax(1000);  // nothing to do until work arrives: let others have the processor
   ++step_;
 
-  if (has_work) {
-    timing.start_s = start_s;
-    timing.duration_s = options_.now_s() - start_s;
-    timing.comm_s = options_.comm_s() - comm_before_s;
-    timing.wait_s = wait_s_;
-    timing.n_pages = scheduler_.n_pages_used();
-    options_.on_step(timing);
-  }
+  timing.start_s = start_s;
+  timing.duration_s = options_.now_s() - start_s;
+  timing.comm_s = options_.comm_s() - comm_before_s;
+  timing.wait_s = wait_s_;
+  timing.n_pages = scheduler_.n_pages_used();
+  timings_.push_back(timing);
+  report_timings();
   return true;
+}
+
+void Engine::report_timings() {
+  for (; !timings_.empty() && !device_s_.empty(); timings_.pop_front(), device_s_.pop_front()) {
+    timings_.front().device_s = device_s_.front();
+    if (timings_.front().n_seqs > 0) options_.on_step(timings_.front());
+  }
 }
 
 // Of the steps launched and not collected, the oldest: its tokens, and what follows from them.
@@ -84,6 +92,7 @@ void Engine::finish_step() {
   const StepBatch batch = std::move(launched_.front());
   launched_.pop_front();
   const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};
+  device_s_.push_back(outcome.device_s);
   if (root_ != nullptr) publish(root_->events_of(batch, outcome));
 }
 
@@ -115,6 +124,8 @@ StepEvents Engine::events_of_step(int64_t step) {
 
 // The events of the last steps that were collected are on their way: take them, so that nothing is left in the communicator.
 void Engine::drain() {
+  device_s_.resize(timings_.size(), std::numeric_limits<double>::quiet_NaN());  // launched and not collected
+  report_timings();
   while (next_events_ < step_ - options_.ahead) events_of_step(next_events_);
 }
 

@@ -37,6 +37,7 @@ class Engine {
 
  private:
   void finish_step();
+  void report_timings();
   StepEvents events_of_step(int64_t step);
   void publish(StepEvents events);
   void drain();
@@ -47,6 +48,8 @@ class Engine {
   ReplicaRoot* root_;
   EngineOptions options_;
   std::deque<StepBatch> launched_;    // not collected yet
+  std::deque<StepTiming> timings_;    // of steps that are over on the host; n_seqs 0: nothing was to do
+  std::deque<double> device_s_;       // of steps that were collected; both by step, until the step has both
   std::deque<StepEvents> published_;  // the root's own copies, not yet committed
   int64_t step_ = 0;
   int64_t next_events_ = 0;  // the first step whose events this rank hasn't received

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ constexpr const char* name_of(FinishReason r) {
 struct StepOutcome {
   std::vector<SampledToken> sampled;  // [n_samples] in order of rows
   std::vector<SampledToken> scored;   // [n_scores]
+  double device_s =
+      std::numeric_limits<double>::quiet_NaN();  // of a GPU that sampled, from the step's first kernel to its last
 };
 
 struct Completion {

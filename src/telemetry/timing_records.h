@@ -24,7 +24,8 @@ struct StepTiming {  // one step of one rank
   double comm_s = 0;  // in collectives, sends and receives: bytes on their way, waiting for peers, and wait_s
   double wait_s = 0;  // the part of comm_s that was for the root's events
   int32_t n_prefill_tokens = 0, n_decode_tokens = 0, n_seqs = 0;
-  int64_t n_pages = 0;  // KV pages in use
+  int64_t n_pages = 0;                                         // KV pages in use
+  double device_s = std::numeric_limits<double>::quiet_NaN();  // of a GPU, from the step's first kernel to its last; NaN: none
 
   double compute_s() const { return duration_s - comm_s; }  // and scheduling
 };

@@ -198,6 +198,8 @@ void write_steps(hid_t parent, int rank, const std::vector<Timings::Step>& rows,
   t.integers("prefill_tokens", "tokens", "prompt tokens", [&](size_t i) { return rows[i].timing.n_prefill_tokens; });
   t.integers("decode_tokens", "tokens", "generated tokens fed back", [&](size_t i) { return rows[i].timing.n_decode_tokens; });
   t.integers("sequences", "1", "sequences in the batch", [&](size_t i) { return rows[i].timing.n_seqs; });
+  t.seconds("device", "on the GPU, from the step's first kernel to its last; NaN where there is none",
+            [&](size_t i) { return rows[i].timing.device_s; });
   t.integers("pages", "1", "KV pages in use", [&](size_t i) { return rows[i].timing.n_pages; });
 }
 

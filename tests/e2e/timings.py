@@ -12,12 +12,12 @@ import xarray as xr
 
 WORK = pathlib.Path(sys.argv[1])
 UNITS = {"admitted": "s", "first_token": "s", "done": "s", "start": "s", "duration": "s", "compute": "s", "communication": "s",
-         "waiting": "s", "seconds": "s", "prompt_tokens": "tokens", "cached_tokens": "tokens", "generated_tokens": "tokens",
+         "waiting": "s", "seconds": "s", "device": "s", "prompt_tokens": "tokens", "cached_tokens": "tokens", "generated_tokens": "tokens",
          "prefill_tokens": "tokens", "decode_tokens": "tokens", "time": "s", "power": "W", "temperature": "degC", "sm_clock": "MHz",
          "memory_clock": "MHz", "utilisation": "%", "memory_utilisation": "%", "memory_used": "bytes", "energy": "J"}
 COLUMNS = {"requests": "line custom_id attempt replica admitted first_token done prompt_tokens cached_tokens generated_tokens finish_reason",
            "steps": "row attempt step replica stage tensor_rank start duration compute communication waiting prefill_tokens decode_tokens "
-                    "sequences pages",
+                    "sequences device pages",
            "gpu": "row attempt time power temperature sm_clock memory_clock utilisation memory_utilisation memory_used energy throttle_reasons",
            "phases": "row phase attempt rank start seconds"}
 

@@ -109,6 +109,8 @@ std::vector<T> filled(std::vector<T> values, int64_t n, T value) {
 }  // namespace
 
 DeviceBatch CudaOps::upload_batch(const StepBatch& b) {
+  if (!begun_) begun_ = std::make_unique<Event>(Event::Use::time);
+  begun_->record(stream_);
   recorded_ = is_recorded(b);
   if (recorded_) return upload_decodes(b);
   const RowArrays rows = rows_of(b, n_slots_);

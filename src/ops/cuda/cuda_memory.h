@@ -21,12 +21,21 @@ void grow(Buffer& buffer, size_t bytes, Buffer (*allocate)(size_t));
 
 class Event {
  public:
-  Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  enum class Use { order, time };
+  explicit Event(Use use = Use::order) {
+    check_cuda(cudaEventCreateWithFlags(&event_, use == Use::time ? cudaEventDefault : cudaEventDisableTiming),
+               "creating an event");
+  }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
   void wait() { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+  double seconds_since(const Event& begin) const {  // both over, both for time
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "timing the GPU");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

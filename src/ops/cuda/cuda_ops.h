@@ -102,7 +102,7 @@ class CudaOps final : public Ops {
     Buffer memory;  // pinned
     size_t used = 0;
     std::vector<Part> parts;
-    std::unique_ptr<Event> done;
+    std::unique_ptr<Event> begun, done;
   };
   DeviceBatch upload_decodes(const StepBatch& batch);
   bool is_recorded(const StepBatch& batch) const;
@@ -133,7 +133,8 @@ class CudaOps final : public Ops {
   const int32_t* token_pages_ = nullptr;
   std::vector<LogitAdjustments> wishes_;  // [n_slots]  the counts that go with them are on the GPU
   std::deque<Pending> pending_;
-  std::vector<Pending> spare_;  // with memory and event, to be used again
+  std::vector<Pending> spare_;    // with memory and events, to be used again
+  std::unique_ptr<Event> begun_;  // of the batch uploaded last, until something of it is pending
   int64_t collected_ = -1;
 };
 

@@ -42,8 +42,9 @@ CudaOps::Pending& CudaOps::pending_of(const DeviceBatch& batch) {
     fresh = std::move(spare_.back());
     spare_.pop_back();
   } else {
-    fresh.done = std::make_unique<Event>();
+    fresh.done = std::make_unique<Event>(Event::Use::time);
   }
+  std::swap(fresh.begun, begun_);
   fresh.step = step;
   fresh.used = 0;
   fresh.parts.clear();
@@ -231,6 +232,7 @@ StepOutcome CudaOps::collect(int64_t step) {
   Pending pending = std::move(pending_.front());
   pending_.pop_front();
   pending.done->wait();
+  outcome.device_s = pending.done->seconds_since(*pending.begun);
   for (const Part& part : pending.parts) {
     const auto* drawn = reinterpret_cast<const kernels::DrawnRow*>(pending.memory.data() + part.drawn_at);
     const auto* top = reinterpret_cast<const kernels::TopEntry*>(pending.memory.data() + part.top_at);
