@@ -1,56 +1,71 @@
 #include "comm/node_memory.h"
 
-#include <cstring>
-#include <exception>
-#include <vector>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "comm/mpi_check.h"
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/durable_file.h"
 
 namespace lockstep {
 
 namespace {
 
-struct Window {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Win window = MPI_WIN_NULL;
-  int n_exceptions = std::uncaught_exceptions();
+// Of the first rank: pages that are really there, so that using them can't fail.
+FileHandle make_memory(size_t bytes) {
+  FileHandle file(::memfd_create("lockstep", MFD_CLOEXEC));
+  if (file.get() >= 0 && ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)) != 0) file.close();
+  return file;
+}
 
-  void operator()(std::byte*) {
-    if (std::uncaught_exceptions() > n_exceptions) return;  // the others may not come
-    if (window != MPI_WIN_NULL) MPI_Win_free(&window);
-    MPI_Comm_free(&comm);
-  }
-};
+std::shared_ptr<std::byte> map(int fd, size_t bytes) {
+  if (fd < 0 || ::lseek(fd, 0, SEEK_END) != static_cast<off_t>(bytes)) return nullptr;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return nullptr;
+  return {static_cast<std::byte*>(data), [bytes](std::byte* p) { ::munmap(p, bytes); }};
+}
+
+bool all_of(Communicator& node, bool mine) {
+  ByteWriter w;
+  w.put(mine);
+  const auto answers = node.exchange(w.bytes());
+  return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return ByteReader(answer).get<bool>(); });
+}
 
 }  // namespace
 
-std::shared_ptr<std::byte> make_node_memory(std::span<const int> world_ranks, size_t bytes) {
-  MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
-  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  const int included = MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(), &group);
-  MPI_Group_free(&world);
-  mpi_check(included, "a group of ", world_ranks.size(), " ranks");
-  Window owner;
-  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &owner.comm);
-  MPI_Group_free(&group);
-  mpi_check(made, "MPI_Comm_create_group");
-  int rank = 0;
-  mpi_check(MPI_Comm_rank(owner.comm, &rank), "MPI_Comm_rank");
-
-  std::byte* data = nullptr;
-  MPI_Aint size = rank == 0 ? static_cast<MPI_Aint>(bytes) : 0;
-  int unit = 1;
-  const int allocated = MPI_Win_allocate_shared(size, unit, MPI_INFO_NULL, owner.comm, &data, &owner.window);
-  if (allocated == MPI_SUCCESS) mpi_check(MPI_Win_shared_query(owner.window, 0, &size, &unit, &data), "MPI_Win_shared_query");
-  if (allocated == MPI_SUCCESS && rank == 0) std::memset(data, 0, bytes);
-  int mine = allocated == MPI_SUCCESS, all = 0;
-  mpi_check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, owner.comm), "MPI_Allreduce");  // also: it is zeroed now
-  if (all == 0) {
-    if (mine == 0) owner.window = MPI_WIN_NULL;
-    MPI_Comm_free(&owner.comm);  // a window that only some have can't be freed
-    return nullptr;
+std::shared_ptr<std::byte> make_node_memory(Communicator& node, size_t bytes) {
+  // The first rank's token lies in the memory while the others look for it: a number in /proc may be another process's.
+  const std::string token = random_token();
+  check(bytes >= token.size(), bytes, " bytes to share");
+  const bool first = node.rank() == 0;
+  FileHandle file;
+  std::shared_ptr<std::byte> memory;
+  if (first) {
+    file = make_memory(bytes);
+    memory = map(file.get(), bytes);
+    if (memory) std::memcpy(memory.get(), token.data(), token.size());
   }
-  return {data, owner};
+  ByteWriter w;
+  w.put_string(concat("/proc/", ::getpid(), "/fd/", file.get()));
+  w.put_string(token);
+  const auto said = node.exchange(w.bytes());
+  if (!first) {
+    ByteReader r(said[0]);
+    const std::string path = r.get_string(), wanted = r.get_string();
+    int error = 0;
+    file = try_open(path, O_RDWR, error);
+    memory = map(file.get(), bytes);
+    if (memory && std::memcmp(memory.get(), wanted.data(), wanted.size()) != 0) memory = nullptr;
+  }
+  const bool everywhere = all_of(node, memory != nullptr);
+  if (everywhere && first) std::memset(memory.get(), 0, token.size());
+  node.barrier();
+  return everywhere ? memory : nullptr;
 }
 
 }  // namespace lockstep

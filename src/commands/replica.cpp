@@ -35,12 +35,13 @@ std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
   return groups;
 }
 
-std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model) {
+std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model,
+                                             Communicator& node) {
   std::vector<Place> places;
   for (const int rank : mpi.node_ranks) places.push_back(mesh.place(rank));
   const bool tied = model.checkpoint->config().tied_embeddings;
   const size_t bytes = NodeReader::bytes_for(places, mesh.pp, tied);
-  std::shared_ptr<std::byte> memory = bytes > 0 ? make_node_memory(mpi.node_ranks, bytes) : nullptr;
+  std::shared_ptr<std::byte> memory = bytes > 0 ? make_node_memory(node, bytes) : nullptr;
   if (bytes > 0 && !memory && mpi.node_rank == 0)
     log_warning(mpi.host, ": no shared memory of ", format_bytes(bytes), ", so each rank reads its weights for itself");
   return std::make_unique<NodeReader>(places, mpi.node_rank, mesh.pp, tied, std::move(memory));

@@ -25,7 +25,8 @@ struct Groups {
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place);
 
 // Collective over the ranks of each node: those that load the same weights read them together.
-std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model);
+std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model,
+                                             Communicator& node);
 
 // Collective over the node's ranks: logs what loading took from the files, one line a node.
 void log_reading(const NodeReader& reader, Communicator& node, double seconds);

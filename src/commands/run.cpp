@@ -85,7 +85,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   });
   const int64_t vocab = smallest(*groups->replica, is_root ? language->vocab() : INT64_MAX);
   std::unique_ptr<NodeReader> reader;
-  everyone([&] { reader = make_node_reader(mesh, mpi, model); });
+  everyone([&] { reader = make_node_reader(mesh, mpi, model, *node); });
   const double load_begin_s = phases.now_s();
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
@@ -99,8 +99,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                                     *ops, *groups->tp, *groups->replica, *reader);
   });
   log_reading(*reader, *node, phases.now_s() - load_begin_s);
-  reader.reset();  // Collective, as making it was
-  everyone([&] {   // what is free now, with the weights in their place
+  reader.reset();
+  everyone([&] {  // what is free now, with the weights in their place
     n_pages = std::min(n_pages, affordable_pages(options, model, stage->shard(), *ops, mpi.node_size));
   });
   n_pages = smallest(*groups->replica, n_pages);

@@ -6,11 +6,13 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/node_memory.h"
 #include "mesh/mesh.h"
 
 namespace lockstep::testing {
@@ -268,6 +270,24 @@ inline void refuses_nonsense(Communicator& comm) {
   gather_by_eye(comm);
 }
 
+// Memory of a node: zeros at first, and what one writes all see.
+inline void node_memory(Communicator& comm) {
+  constexpr size_t kBytes = (size_t{5} << 20) + 3;
+  for (int round = 0; round < 3; ++round) {
+    const std::shared_ptr<std::byte> memory = make_node_memory(comm, kBytes);
+    EXPECT_NE(memory, nullptr);
+    if (!memory) return;  // so on all of them
+    int64_t n_wrong = 0;
+    for (size_t i = 0; i < kBytes; ++i) n_wrong += memory.get()[i] != std::byte{};
+    EXPECT_EQ(n_wrong, 0);
+    comm.barrier();
+    memory.get()[kBytes - 1 - static_cast<size_t>(comm.rank())] = std::byte(comm.rank() + 1);
+    comm.barrier();
+    for (int r = 0; r < comm.size(); ++r) EXPECT_EQ(memory.get()[kBytes - 1 - static_cast<size_t>(r)], std::byte(r + 1));
+  }
+  EXPECT_EQ(make_node_memory(comm, size_t{1} << 63), nullptr);  // no length of a file: none has it, and none waits
+}
+
 inline const std::vector<CommCase> kCommCases = {
     {"gather_by_eye", gather_by_eye},
     {"gather_shapes", gather_shapes},
@@ -281,6 +301,7 @@ inline const std::vector<CommCase> kCommCases = {
     {"exchange_uneven", exchange_uneven},
     {"posts_keep_their_order", posts_keep_their_order},
     {"refuses_nonsense", refuses_nonsense},
+    {"node_memory", node_memory},
 };
 
 }  // namespace lockstep::testing

@@ -8,7 +8,7 @@
 //   stall=S     for S seconds, once
 //   fail=ERRNO  that call and all after it;  once=ERRNO: that call only
 //   room=BYTES  writes: ENOSPC when so many bytes are written
-//   count       read and pread: the process leaves the sum of bytes that came in DIR/K.PID when it ends
+//   count       read and pread: DIR/K.PID holds the sum of bytes that came to a process
 // BAD_DISK_RANK=R: the rules are for that rank alone.
 // The file DIR/K appears when rule K (from 0) acts for the first time.
 #include <dlfcn.h>
@@ -130,25 +130,23 @@ std::string path_of(int fd) {
 
 int judge(std::string_view call, int fd, size_t n = 0) { return n_rules == 0 ? 0 : judge(call, path_of(fd), n); }
 
-// What came of a call: for the rules that count.
+// What came of a call, for the rules that count. The sum is written each time, since a process may be killed at any moment.
 ssize_t came(std::string_view call, int fd, ssize_t n) {
   if (n_rules == 0 || n <= 0) return n;
   const std::string path = path_of(fd);
-  for (int k = 0; k < n_rules; ++k)
-    if (rules[k].action == "count" && rules[k].call == call && path.find(rules[k].part) != std::string::npos)
-      rules[k].n_bytes += n;
+  for (int k = 0; k < n_rules; ++k) {
+    Rule& rule = rules[k];
+    if (rule.action != "count" || rule.call != call || path.find(rule.part) == std::string::npos) continue;
+    const std::string sum = std::to_string(rule.n_bytes += n) + "\n";
+    REAL(open);
+    const int file =
+        real((marks + "/" + std::to_string(k) + "." + std::to_string(::getpid())).c_str(), O_WRONLY | O_CREAT, 0666);
+    static auto* const put = next<decltype(::pwrite)>("pwrite");
+    if (file >= 0 && put(file, sum.data(), sum.size(), 0) < 0) std::perror("bad_disk");
+    ::close(file);
+  }
   return n;
 }
-
-struct AtExit {
-  ~AtExit() {
-    for (int k = 0; k < n_rules; ++k) {
-      if (rules[k].action != "count" || rules[k].n_bytes == 0) continue;
-      std::FILE* file = std::fopen((marks + "/" + std::to_string(k) + "." + std::to_string(::getpid())).c_str(), "w");
-      if (file != nullptr) std::fprintf(file, "%lld\n", static_cast<long long>(rules[k].n_bytes)), std::fclose(file);
-    }
-  }
-} at_exit;
 
 // Returns from the caller with -1 and errno where the rules say so.
 #define OBEY(...)                                    \
