@@ -117,6 +117,14 @@ std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threa
   return make_cpu_ops({.n_threads = n_threads, .n_slots = n_slots, .instruction_set = {}});
 }
 
+std::function<uint64_t()> free_bytes_of(const RunOptions& options) {
+#ifdef LOCKSTEP_CUDA
+  if (options.device == "cuda") return [] { return gpu_memory().free; };
+#endif
+  (void)options;
+  return nullptr;
+}
+
 RankMemory memory_of_rank(const RunOptions& options, int node_size) {
 #ifdef LOCKSTEP_CUDA
   if (options.device == "cuda") {

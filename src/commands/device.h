@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ int device_for(int node_rank, const std::vector<std::vector<std::string>>& visib
 int choose_device(const RunOptions& options, const MpiSession& mpi, Communicator& node);
 
 std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threads);
+
+// Of this rank's GPU, now; empty on CPUs, whose free memory is everybody's.
+std::function<uint64_t()> free_bytes_of(const RunOptions& options);
 
 struct RankMemory {
   uint64_t bytes = 0;   // that weights and KV pages may take together now

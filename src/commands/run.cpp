@@ -9,6 +9,7 @@
 #include "commands/finish.h"
 #include "commands/job.h"
 #include "commands/layout.h"
+#include "commands/memory_log.h"
 #include "commands/model_source.h"
 #include "commands/replica.h"
 #include "commands/threads.h"
@@ -87,6 +88,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   std::unique_ptr<NodeReader> reader;
   everyone([&] { reader = make_node_reader(mesh, mpi, model, *node); });
   const double load_begin_s = phases.now_s();
+  MemoryLog memory(free_bytes_of(options));
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
                                     StageOptions{.mesh = mesh,
@@ -101,14 +103,17 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   log_reading(*reader, *node, phases.now_s() - load_begin_s);
   reader.reset();
   everyone([&] {  // what is free now, with the weights in their place
+    memory.add("weights and activations", stage->weight_bytes() + stage->activation_bytes());
     n_pages = std::min(n_pages, affordable_pages(options, model, stage->shard(), *ops, mpi.node_size));
   });
   n_pages = smallest(*groups->replica, n_pages);
   everyone([&] {
     stage->allocate_kv(n_pages);
+    memory.add("KV pages", static_cast<uint64_t>(n_pages) * stage->page_bytes());
     leave_if_stopped();  // an old run that --overwrite replaces is still whole
     if (is_rank_0) begin_job(job, about_run(options, mesh, mpi));
   });
+  if (const std::string line = memory.line(); !line.empty()) log_info("GPU memory: ", line);
   const int64_t epoch = std::stoll(from_rank_0(*world, std::to_string(job.epoch)));
 
   // ---- while work: admit, schedule, forward, sample, commit, retire ----
