@@ -16,9 +16,8 @@ TEST(MemoryLog, PlannedAndTaken) {
   free += uint64_t{2} << 30;  // another process ended
   memory.add("work", 0);
   EXPECT_EQ(memory.line(),
-            "weights 15.0 GiB planned, 16.0 GiB taken; KV pages 100.0 GiB planned, 100.0 GiB taken; work 0 B planned, -2.0 GiB "
-            "taken; "
-            "26.0 GiB free");
+            "weights 15.00 GiB planned, 16.00 GiB taken; KV pages 100.00 GiB planned, 100.00 GiB taken; "
+            "work 0 B planned, -2.00 GiB taken; 26.00 GiB free");
 }
 
 TEST(MemoryLog, WhereNothingIsMeasuredNothingIsSaid) {
