@@ -112,10 +112,10 @@ StepEvents Engine::events_of_step(int64_t step) {
     published_.pop_front();
     return events;
   }
-  const double start_s = options_.now_s();
+  const double comm_before_s = options_.comm_s();  // by the same clock readings, so that it is a part of the step's comm_s
   std::vector<std::byte> bytes;
   replica_.broadcast(bytes, options_.root);
-  wait_s_ += options_.now_s() - start_s;
+  wait_s_ += options_.comm_s() - comm_before_s;
   ByteReader r(bytes);
   StepEvents events = get_step_events(r);
   check(events.step == step, "events of step ", events.step, " arrived, ", step, " expected");
