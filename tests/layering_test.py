@@ -8,7 +8,7 @@ ROOT = pathlib.Path(sys.argv[1])
 MAY_INCLUDE = {  # README, "Layout of the code"
     "base": "", "tensor": "base", "mesh": "base tensor", "records": "base", "text": "base",
     "checkpoint": "base tensor", "comm": "base tensor mesh", "ops": "base tensor records", "ops/cpu": "base tensor records ops",
-    "ops/cuda": "base tensor records ops kernels", "sched": "base records", "journal": "base records",
+    "comm/cuda": "base tensor comm kernels", "ops/cuda": "base tensor records ops kernels", "sched": "base records", "journal": "base records",
     "telemetry": "base records", "model": "base tensor mesh records checkpoint comm ops",
     "engine": "base tensor mesh records text checkpoint comm ops sched model journal telemetry",
     "cli": "base", "commands": "*", "main": "*", "kernels": "kernels"}
@@ -17,7 +17,7 @@ MAX_LINES = 500
 
 def folder_of(path):
     parts = path.parts[1:] if path.parts[0] == "src" else path.parts
-    return "/".join(parts[:2]) if parts[0] == "ops" and len(parts) > 2 else parts[0] if len(parts) > 1 else \
+    return "/".join(parts[:2]) if parts[0] in ("ops", "comm") and len(parts) > 2 else parts[0] if len(parts) > 1 else \
         "main" if parts[0].startswith("main") else "cli"
 
 

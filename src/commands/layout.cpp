@@ -110,7 +110,11 @@ Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions&
 }
 
 int lag_of(const RunOptions& options, const Mesh& mesh) {
-  return options.lag.value_or(mesh.pp > 1 ? mesh.pp - 1 : options.device == "cuda");
+  return options.lag.value_or(mesh.pp - 1 + (options.device == "cuda"));
+}
+
+int ahead_of(const RunOptions& options, const Mesh& mesh) {
+  return options.device == "cuda" ? std::min(1, lag_of(options, mesh)) : mesh.pp == 1 ? lag_of(options, mesh) : 0;
 }
 
 }  // namespace lockstep

@@ -35,7 +35,10 @@ bool tp_spans_nodes(const Mesh& mesh, const std::vector<int>& node_of_rank);
 Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions& options, const ModelSource& model,
                    const Ops& ops);
 
-// The scheduler's lag: with stages, one step less than micro-batches in flight; on the CPU of one stage none is needed.
+// The scheduler's lag: a step for each stage but one, so that all have work, and on GPUs one more, so that the host prepares a
+// step while the GPU computes the one before.
 int lag_of(const RunOptions& options, const Mesh& mesh);
+int ahead_of(const RunOptions& options,
+             const Mesh& mesh);  // steps launched before the oldest is collected: on GPUs one, if lag permits
 
 }  // namespace lockstep

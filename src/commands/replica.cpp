@@ -10,6 +10,9 @@
 #include "comm/mpi_comm.h"
 #include "comm/node_memory.h"
 #include "comm/timed_comm.h"
+#ifdef LOCKSTEP_NCCL
+#include "comm/cuda/nccl_comm.h"
+#endif
 #include "commands/device.h"
 #include "commands/layout.h"
 #include "model/stage.h"
@@ -19,19 +22,34 @@ namespace lockstep {
 
 namespace {
 
-std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds) {
+std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds,
+                                          [[maybe_unused]] const std::string& name, [[maybe_unused]] StreamRef stream,
+                                          [[maybe_unused]] size_t most_bytes) {
   if (ranks.size() == 1) return make_solo_comm();
-  return std::make_unique<TimedComm>(make_mpi_comm(ranks), seconds);
+  std::unique_ptr<Communicator> comm = make_mpi_comm(ranks);
+#ifdef LOCKSTEP_NCCL
+  if (stream.handle != nullptr) comm = make_nccl_comm(std::move(comm), {stream, name, most_bytes});
+#endif
+  return std::make_unique<TimedComm>(std::move(comm), seconds);
+}
+
+// The largest matrix that tensor ranks gather.
+size_t most_gathered_bytes(const RunOptions& options, const ModelConfig& config, int tp) {
+  const int64_t widest = std::max({config.hidden, config.ffn, config.n_heads * config.head_dim});
+  const int64_t activations = options.max_batch_tokens * widest * 2, logits = options.max_sequences * config.vocab * 4;
+  return static_cast<size_t>(std::max(activations, logits)) + static_cast<size_t>(tp) * 256;
 }
 
 }  // namespace
 
-std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place) {
+std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place, const RunOptions& options, const ModelConfig& config,
+                                    const Ops& ops) {
   auto groups = std::make_unique<Groups>();
   std::vector<int> tp_ranks;
   for (int t = 0; t < mesh.tp; ++t) tp_ranks.push_back(mesh.rank({place.dp, place.pp, t}));
-  groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s);
-  groups->tp = timed_group(tp_ranks, &groups->comm_s);
+  groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s, concat("replica ", place.dp), ops.stream(), 0);
+  groups->tp = timed_group(tp_ranks, &groups->comm_s, concat("tp of stage ", place.pp, " of replica ", place.dp), ops.stream(),
+                           most_gathered_bytes(options, config, mesh.tp));
   return groups;
 }
 

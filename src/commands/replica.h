@@ -22,7 +22,9 @@ struct Groups {
   std::unique_ptr<Communicator> replica;  // all ranks of one replica, stage by stage
   double comm_s = 0;
 };
-std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place);
+// On GPUs matrices go by NCCL, in the stream of `ops`. Must outlive `ops`: its recordings hold calls of these communicators.
+std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place, const RunOptions& options, const ModelConfig& config,
+                                    const Ops& ops);
 
 // Collective over the ranks of each node: those that load the same weights read them together.
 std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model,

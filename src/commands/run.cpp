@@ -38,6 +38,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   Place place;
   RunOptions options = given;
   ModelSource model;
+  std::unique_ptr<Groups> groups;
   std::unique_ptr<Ops> ops;
   int64_t n_pages = 0;
   int device = 0;  // the GPU
@@ -76,7 +77,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   const RankGpu gpu = gpu_of_rank(options, mpi, device);
   GpuSampler gpu_sampler(gpu.read, now_s);
   gpu_sampler.begin("load");
-  const auto groups = make_groups(mesh, place);
+  groups = make_groups(mesh, place, options, model.checkpoint->config(), *ops);
   const bool is_root = place == mesh.root(place.dp);
   const int root_in_replica = (mesh.pp - 1) * mesh.tp;
   std::unique_ptr<Language> language;
@@ -141,7 +142,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   }
   Engine engine(*stage, scheduling_of(options, model, mesh, n_pages), *groups->replica, root.get(),
                 {.lag = lag_of(options, mesh),
-                 .ahead = mesh.pp == 1 ? lag_of(options, mesh) : 0,
+                 .ahead = ahead_of(options, mesh),
                  .root = root_in_replica,
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = now_s,

@@ -66,6 +66,9 @@ class Ops {
   // The class of arithmetic: runs of one class give the same bits. "cpu-f32-fma", later "cuda-sm90-bf16", ...
   virtual std::string kernel_class() const = 0;
 
+  // Where its work is put, in order; null where calls return when they are done.
+  virtual StreamRef stream() const { return {}; }
+
   // ---- memory ----
   virtual Buffer allocate(size_t bytes) = 0;                  // 64-byte aligned at least; contents undefined
   virtual void upload(TensorView to, const float* from) = 0;  // from [rows, cols] on the host, rounded to the view's dtype

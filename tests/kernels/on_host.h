@@ -2,7 +2,8 @@
 // threads of a GPU wait for each other. Include it before a kernel's .cuh; it stands in for kernels/warp.cuh. What it proves is
 // indices, layouts, barriers and the order of operations; not rates, nor the bits of a GPU's products (here: sums in order) and
 // exponentials (here: exp2f).
-//   on_host::launch(dim3(2), 64, [&] { kernel(args); });
+//   on_host::launch(dim3(2), 64, [&] { kernel(args); });           // its blocks one after the other
+//   on_host::together({{2, 64, [&] { kernel(args); }}, ...});      // several GPUs: all blocks at once, so no __shared__
 // Copies in the background arrive when they are waited for, and not before, so that a missing wait is seen.
 #pragma once
 
@@ -24,6 +25,7 @@
 #include <vector>
 
 #define LOCKSTEP_KERNELS_WARP
+#define LOCKSTEP_KERNELS_SYSTEM
 #undef __global__
 #undef __device__
 #undef __shared__
@@ -54,15 +56,22 @@ struct Meeting {  // of a warp's threads, or a block's
   alignas(16) char words[2][32][16];  // what each lane brought to a meeting; a lane may be at most one meeting ahead
 };
 
+struct Launch {
+  dim3 grid;
+  unsigned n_threads = 0;
+  std::function<void()> kernel;
+};
+
 struct Block {
-  ucontext_t scheduler;
+  const Launch* launch = nullptr;
+  uint3 index{};
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Meeting> warps;
   Meeting all;
-  std::function<void()> kernel;
   unsigned current = 0;
 };
 inline Block* block = nullptr;
+inline ucontext_t scheduler;
 inline Fiber& self() { return *block->fibers[block->current]; }
 
 }  // namespace on_host
@@ -72,10 +81,7 @@ inline dim3 blockDim, gridDim;
 
 namespace on_host {
 
-inline void yield() {
-  Fiber& me = self();
-  swapcontext(&me.context, &block->scheduler);
-}
+inline void yield() { swapcontext(&self().context, &scheduler); }
 
 inline void meet(Meeting& meeting, int n, uint64_t& mine) {
   ++mine;
@@ -99,50 +105,66 @@ std::array<T, 32> all_lanes(const T& value) {
 }
 
 inline void run_fiber() {
-  block->kernel();
+  block->launch->kernel();
   self().done = true;
   for (;;) yield();
 }
 
-// Fiber `thread` of a block, on a stack that later blocks use again.
-inline std::unique_ptr<Fiber> make_fiber(unsigned thread) {
+// A fiber on stack number `number`, which a later one uses again.
+inline std::unique_ptr<Fiber> make_fiber(size_t number) {
   constexpr size_t kStackBytes = 128 << 10;
   static std::vector<std::unique_ptr<char[]>> stacks;
-  while (stacks.size() <= thread) stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
+  while (stacks.size() <= number) stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   auto fiber = std::make_unique<Fiber>();
   getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = stacks[thread].get();
+  fiber->context.uc_stack.ss_sp = stacks[number].get();
   fiber->context.uc_stack.ss_size = kStackBytes;
   makecontext(&fiber->context, run_fiber, 0);
   return fiber;
 }
 
+inline void run(std::vector<Block>& blocks, unsigned seed) {
+  std::vector<std::pair<Block*, unsigned>> order;  // and thread
+  for (Block& b : blocks) {
+    if (b.launch->n_threads % 32 != 0) throw std::logic_error("whole warps only");
+    b.warps.resize(b.launch->n_threads / 32);
+    for (unsigned t = 0; t < b.launch->n_threads; ++t, order.emplace_back(&b, t - 1))
+      b.fibers.push_back(make_fiber(order.size()));
+  }
+  std::minstd_rand random(seed);
+  while (!order.empty()) {  // another order each time: a missing barrier shows
+    std::shuffle(order.begin(), order.end(), random);
+    for (const auto& [b, thread] : order) {
+      block = b;
+      b->current = thread;
+      threadIdx = {thread, 0, 0}, blockIdx = b->index;
+      blockDim = dim3(b->launch->n_threads), gridDim = b->launch->grid;
+      swapcontext(&scheduler, &self().context);
+    }
+    std::erase_if(order, [](const auto& item) { return item.first->fibers[item.second]->done; });
+  }
+  block = nullptr;
+}
+
 inline void launch(dim3 grid, unsigned n_threads, const std::function<void()>& kernel) {
-  if (n_threads % 32 != 0) throw std::logic_error("whole warps only");
-  gridDim = grid;
-  blockDim = dim3(n_threads);
+  const Launch launch{grid, n_threads, kernel};
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
-      Block b;
-      b.kernel = kernel;
-      b.warps.resize(n_threads / 32);
-      block = &b;
-      blockIdx = {x, y, 0};
-      for (unsigned t = 0; t < n_threads; ++t) b.fibers.push_back(make_fiber(t));
-      std::vector<unsigned> order(n_threads);
-      std::iota(order.begin(), order.end(), 0u);
-      std::minstd_rand random(x + 1);
-      while (!order.empty()) {  // another order each time: a missing barrier shows
-        std::shuffle(order.begin(), order.end(), random);
-        for (const unsigned thread : order) {
-          b.current = thread;
-          threadIdx = {thread, 0, 0};
-          swapcontext(&b.scheduler, &self().context);
-        }
-        std::erase_if(order, [&](unsigned thread) { return b.fibers[thread]->done; });
-      }
-      block = nullptr;
+      std::vector<Block> one(1);
+      one[0].launch = &launch, one[0].index = {x, y, 0};
+      run(one, x + 1);
     }
+}
+
+inline void together(const std::vector<Launch>& launches, unsigned seed) {
+  std::vector<Block> blocks;
+  for (const Launch& launch : launches)
+    for (unsigned y = 0; y < launch.grid.y; ++y)
+      for (unsigned x = 0; x < launch.grid.x; ++x) {
+        Block& b = blocks.emplace_back();
+        b.launch = &launch, b.index = {x, y, 0};
+      }
+  run(blocks, seed);
 }
 
 }  // namespace on_host
@@ -150,7 +172,7 @@ inline void launch(dim3 grid, unsigned n_threads, const std::function<void()>& k
 // ---- what CUDA gives a thread ----
 
 inline void __syncthreads() {
-  on_host::meet(on_host::block->all, static_cast<int>(blockDim.x), on_host::self().n_block_meetings);
+  on_host::meet(on_host::block->all, static_cast<int>(on_host::block->launch->n_threads), on_host::self().n_block_meetings);
 }
 inline void __syncwarp() { on_host::all_lanes(0); }
 template <class T>
@@ -182,6 +204,24 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 using std::max;
 using std::min;
+
+inline void __threadfence_system() {}
+
+// ---- kernels/system.cuh ----
+
+namespace lockstep::kernels {
+
+inline void release(uint32_t* word, uint32_t value) { *word = value; }
+inline uint32_t acquire(const uint32_t* word) {
+  on_host::yield();
+  return *word;
+}
+inline uint64_t nanoseconds() {  // of a clock that goes on by one each time it is read
+  static uint64_t now = 0;
+  return ++now;
+}
+
+}  // namespace lockstep::kernels
 
 // ---- kernels/warp.cuh ----
 

@@ -45,6 +45,7 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   std::string kernel_class() const override { return kernel_class_; }
+  StreamRef stream() const override { return {static_cast<cudaStream_t>(stream_)}; }
 
   Buffer allocate(size_t bytes) override { return allocate_on_gpu(bytes); }
   void upload(TensorView to, const float* from) override;

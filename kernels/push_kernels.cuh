@@ -1,0 +1,50 @@
+// The kernel of push.cu.
+#pragma once
+
+#include "kernels/push.h"
+#include "kernels/system.cuh"
+
+namespace lockstep::kernels {
+
+namespace {
+
+// One word, read once and stored once to each peer.
+template <class Word>
+__device__ void push_words(const Push& a) {
+  const size_t words_a_row = a.row_bytes / sizeof(Word), n = words_a_row * static_cast<size_t>(a.rows);
+  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<size_t>(gridDim.x) * blockDim.x) {
+    const size_t at = i / words_a_row * a.stride + i % words_a_row * sizeof(Word);
+    const Word word = *reinterpret_cast<const Word*>(a.mine + at);
+    for (int p = 0; p < a.n_peers; ++p) *reinterpret_cast<Word*>(a.theirs[p] + at) = word;
+  }
+}
+
+__global__ void push_columns(Push a) {
+  switch (a.unit) {
+    case 16: push_words<uint4>(a); break;
+    case 8: push_words<uint2>(a); break;
+    case 4: push_words<uint32_t>(a); break;
+    default: push_words<uint16_t>(a);
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  if (atomicAdd(a.n_blocks_done, 1u) + 1 < gridDim.x) return;
+  // The last block: all of this rank's words are on their way, in order before what follows.
+  *a.n_blocks_done = 0;
+  const uint32_t number = *a.n_gathers + 1;
+  *a.n_gathers = number;
+  __threadfence_system();
+  for (int p = 0; p < a.n_peers; ++p) release(a.their_flags[p], number);
+  const uint64_t begin = nanoseconds();
+  for (int p = 0; p < a.n_peers; ++p)
+    while (static_cast<int32_t>(acquire(a.flags[p]) - number) < 0)
+      if (a.patience > 0 && nanoseconds() - begin > a.patience) {
+        *a.failed = 1;
+        return;
+      }
+}
+
+}  // namespace
+
+}  // namespace lockstep::kernels

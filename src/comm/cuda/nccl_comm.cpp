@@ -1,0 +1,192 @@
+#include "comm/cuda/nccl_comm.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "base/error.h"
+#include "comm/cuda/cuda_call.h"
+#include "comm/cuda/peer_gather.h"
+#include "comm/patience.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr double kStartLimit_s = 120;
+
+class NcclComm final : public Communicator {
+ public:
+  NcclComm(std::unique_ptr<Communicator> host, const NcclOptions& options)
+      : host_(std::move(host)),
+        stream_(static_cast<cudaStream_t>(options.stream.handle)),
+        name_(options.name),
+        most_bytes_(options.most_bytes) {
+    ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+    ncclUniqueId id{};
+    if (host_->rank() == 0) ensure(ncclGetUniqueId(&id), "drawing an id");
+    std::vector<std::byte> bytes(sizeof id);
+    std::memcpy(bytes.data(), &id, sizeof id);
+    host_->broadcast(bytes, 0);
+    std::memcpy(&id, bytes.data(), sizeof id);
+    members_ = members();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t begun = ncclCommInitRankConfig(&comm_, host_->size(), id, host_->rank(), &config);
+    if (begun != ncclInProgress) ensure(begun, "joining");
+    const double limit_s = comm_timeout_s() > 0 ? comm_timeout_s() : kStartLimit_s;
+    settle("joining", limit_s);
+    if (most_bytes_ == 0) return;
+    peers_ = PeerGather::make(*host_, stream_);
+    if (!peers_) check_cuda_call(cudaMalloc(&pieces_, most_bytes_), concat("taking ", most_bytes_, " bytes for ", name_));
+  }
+
+  ~NcclComm() override {
+    peers_.reset();
+    const bool alone =
+        std::uncaught_exceptions() > 0 || cudaStreamSynchronize(stream_) != cudaSuccess;  // the others may not come
+    ncclResult_t state = alone ? ncclInternalError : ncclCommFinalize(comm_);
+    Patience patience(kStartLimit_s);
+    while (state == ncclInProgress && patience.wait())
+      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+    if (state == ncclSuccess)
+      ncclCommDestroy(comm_);
+    else
+      ncclCommAbort(comm_);
+    cudaFree(pieces_);
+  }
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+
+  // Without peers: each rank's columns lie together in its piece, are sent to all, and then go to their place in the rows.
+  void all_gather(TensorView matrix, std::span<const Range> ranges, StreamRef) override {
+    check(static_cast<int>(ranges.size()) == size(), "all_gather with ", ranges.size(), " ranges among ", size(), " ranks");
+    if (matrix.rows == 0) return;
+    if (peers_) return peers_->all_gather(matrix, ranges);
+    const auto element = static_cast<size_t>(size_of(matrix.dtype));
+    std::vector<Piece> pieces;
+    size_t at = 0;
+    for (const Range& range : ranges) {
+      const Piece piece{matrix.columns(range), static_cast<size_t>(range.size()) * element, pieces_ + at};
+      pieces.push_back(piece);
+      at += (piece.width * static_cast<size_t>(matrix.rows) + 255) / 256 * 256;
+    }
+    check(at <= most_bytes_, "gathering ", at, " bytes, room is for ", most_bytes_);
+    const Piece& mine = pieces[static_cast<size_t>(rank())];
+    copy(mine, true);
+    ensure(ncclGroupStart(), "gathering");
+    for (int r = 0; r < size(); ++r) {
+      const Piece& piece = pieces[static_cast<size_t>(r)];
+      if (piece.width == 0) continue;
+      const ncclResult_t result = ncclBroadcast(piece.memory, piece.memory, piece.width * static_cast<size_t>(matrix.rows),
+                                                ncclUint8, r, comm_, stream_);
+      if (result != ncclInProgress) ensure(result, "gathering");
+    }
+    end_group("gathering");
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) copy(pieces[static_cast<size_t>(r)], false);
+  }
+
+  void send(TensorView matrix, int to, StreamRef) override {
+    check(matrix.row_stride == matrix.cols, "sending a slab");
+    if (matrix.rows == 0) return;
+    ensure(ncclGroupStart(), "sending");
+    const ncclResult_t result = ncclSend(matrix.data, bytes_of(matrix), ncclUint8, to, comm_, stream_);
+    if (result != ncclInProgress) ensure(result, concat("sending to rank ", to));
+    end_group("sending");
+  }
+  void recv(TensorView matrix, int from, StreamRef) override {
+    check(matrix.row_stride == matrix.cols, "receiving a slab");
+    if (matrix.rows == 0) return;
+    ensure(ncclGroupStart(), "receiving");
+    const ncclResult_t result = ncclRecv(matrix.data, bytes_of(matrix), ncclUint8, from, comm_, stream_);
+    if (result != ncclInProgress) ensure(result, concat("receiving from rank ", from));
+    end_group("receiving");
+  }
+
+  void broadcast(std::vector<std::byte>& bytes, int root) override { host_->broadcast(bytes, root); }
+  void post(std::span<const std::byte> bytes, int to) override { host_->post(bytes, to); }
+  std::optional<Message> poll() override { return host_->poll(); }
+  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine) override { return host_->exchange(mine); }
+  void barrier() override { host_->barrier(); }
+
+ private:
+  struct Piece {
+    TensorView columns;  // in the matrix
+    size_t width;        // bytes of a row
+    std::byte* memory;   // [rows, width]
+  };
+
+  static size_t bytes_of(const TensorView& m) { return static_cast<size_t>(m.rows * m.cols) * size_of(m.dtype); }
+
+  void copy(const Piece& piece, bool out_of_matrix) {
+    if (piece.width == 0) return;
+    const TensorView& m = piece.columns;
+    const size_t pitch = static_cast<size_t>(m.row_stride) * size_of(m.dtype);
+    const auto rows = static_cast<size_t>(m.rows);
+    check_cuda_call(
+        out_of_matrix
+            ? cudaMemcpy2DAsync(piece.memory, piece.width, m.data, pitch, piece.width, rows, cudaMemcpyDeviceToDevice, stream_)
+            : cudaMemcpy2DAsync(m.data, pitch, piece.memory, piece.width, piece.width, rows, cudaMemcpyDeviceToDevice, stream_),
+        concat(name_, ": copying columns"));
+  }
+
+  void ensure(Located<ncclResult_t> result, const std::string& what) {
+    if (result.value != ncclSuccess) [[unlikely]]
+      throw Error(ExitCode::communication,
+                  concat("NCCL, ", name_, " (", members_, "): ", what, ": ", ncclGetErrorString(result.value)), result.where);
+  }
+
+  // Until the communicator isn't busy any more; an error of it or of a peer ends the wait.
+  void settle(const std::string& what, double limit_s) {
+    ncclResult_t state = ncclInProgress;
+    for (Patience patience(limit_s);;) {
+      ensure(ncclCommGetAsyncError(comm_, &state), what);
+      if (state != ncclInProgress) break;
+      if (!patience.wait())
+        fail(ExitCode::communication, "NCCL, ", name_, " (", members_, "): ", what, ": nothing for ", limit_s, " s");
+    }
+    ensure(state, what);
+  }
+
+  void end_group(const std::string& what) {
+    const ncclResult_t result = ncclGroupEnd();
+    if (result != ncclInProgress) return ensure(result, what);
+    settle(what, comm_timeout_s());
+  }
+
+  std::string members() {
+    char host_name[64] = "";
+    ::gethostname(host_name, sizeof host_name - 1);
+    int device = 0;
+    cudaGetDevice(&device);
+    const std::string mine = concat(host_name, " GPU ", device);
+    std::string all;
+    const auto names = host_->exchange(std::as_bytes(std::span(mine)));
+    for (size_t r = 0; r < names.size(); ++r)
+      all += concat(r == 0 ? "" : ", ", "rank ", r, " on ",
+                    std::string_view(reinterpret_cast<const char*>(names[r].data()), names[r].size()));
+    return all;
+  }
+
+  std::unique_ptr<Communicator> host_;
+  cudaStream_t stream_;
+  std::string name_, members_;
+  size_t most_bytes_;
+  ncclComm_t comm_ = nullptr;
+  std::unique_ptr<PeerGather> peers_;  // where all ranks are on one node and reach each other
+  std::byte* pieces_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_comm(std::unique_ptr<Communicator> host, const NcclOptions& options) {
+  return std::make_unique<NcclComm>(std::move(host), options);
+}
+
+}  // namespace lockstep

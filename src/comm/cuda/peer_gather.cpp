@@ -1,0 +1,151 @@
+#include "comm/cuda/peer_gather.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "comm/cuda/cuda_call.h"
+#include "comm/patience.h"
+#include "kernels/push.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kWordsBytes = 256;
+
+bool all_of(Communicator& host, bool mine) {
+  ByteWriter w;
+  w.put(mine);
+  const auto answers = host.exchange(w.bytes());
+  return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return ByteReader(answer).get<bool>(); });
+}
+
+// Memory as another process can open it: a handle is that of a whole allocation.
+struct Exported {
+  cudaIpcMemHandle_t handle{};
+  uint64_t offset = 0;
+};
+
+bool export_memory(std::byte* data, Exported& exported) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess ||
+      entry == nullptr)
+    return false;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  const auto address_range = reinterpret_cast<CUresult (*)(CUdeviceptr*, size_t*, CUdeviceptr)>(entry);
+  if (address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(data)) != CUDA_SUCCESS) return false;
+  exported.offset = reinterpret_cast<CUdeviceptr>(data) - base;
+  return cudaIpcGetMemHandle(&exported.handle, data) == cudaSuccess;
+}
+
+// What tells a running machine from another: a handle of one means nothing on the other.
+std::string machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+std::unique_ptr<PeerGather> PeerGather::make(Communicator& host, cudaStream_t stream) {
+  if (host.size() > kernels::kMostPeers + 1) return nullptr;
+  const std::string mine = machine();
+  const auto machines = host.exchange(std::as_bytes(std::span(mine)));
+  if (mine.empty() || std::any_of(machines.begin(), machines.end(), [&](const auto& other) { return other != machines[0]; }))
+    return nullptr;
+  std::unique_ptr<PeerGather> peers(new PeerGather(host, stream));
+  return peers->peers_words_.empty() ? nullptr : std::move(peers);
+}
+
+PeerGather::PeerGather(Communicator& host, cudaStream_t stream) : host_(host), stream_(stream) {
+  check_cuda_call(cudaMalloc(&words_, kWordsBytes), "words of a gather");
+  check_cuda_call(cudaMemset(words_, 0, kWordsBytes), "words of a gather");
+  check_cuda_call(cudaDeviceSynchronize(), "words of a gather");
+  check_cuda_call(cudaMallocHost(&failed_, sizeof *failed_), "a word of a gather");
+  *failed_ = 0;
+  peers_words_ = share(words_);
+}
+
+PeerGather::~PeerGather() {
+  cudaStreamSynchronize(stream_);
+  for (void* memory : opened_) cudaIpcCloseMemHandle(memory);
+  cudaFree(words_);
+  cudaFreeHost(failed_);
+}
+
+std::vector<std::byte*> PeerGather::share(std::byte* mine) {
+  Exported exported;
+  bool fine = export_memory(mine, exported);
+  ByteWriter w;
+  w.put(exported);
+  const auto all = host_.exchange(w.bytes());
+  std::vector<std::byte*> memory(all.size(), mine);
+  for (size_t r = 0; r < all.size() && fine; ++r) {
+    if (static_cast<int>(r) == host_.rank()) continue;
+    const auto theirs = ByteReader(all[r]).get<Exported>();
+    void* data = nullptr;
+    fine = cudaIpcOpenMemHandle(&data, theirs.handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+    if (!fine) break;
+    opened_.push_back(data);
+    memory[r] = static_cast<std::byte*>(data) + theirs.offset;
+  }
+  (void)cudaGetLastError();  // of a handle that didn't open: NCCL then does it
+  return all_of(host_, fine) ? memory : std::vector<std::byte*>();
+}
+
+void PeerGather::all_gather(TensorView matrix, std::span<const Range> ranges) {
+  check(static_cast<int>(ranges.size()) == host_.size(), "all_gather with ", ranges.size(), " ranges among ", host_.size(),
+        " ranks");
+  if (*static_cast<volatile uint32_t*>(failed_) != 0)
+    fail(ExitCode::communication, "rank ", host_.rank(), " of ", host_.size(),
+         ": a GPU of this node has stopped answering the others");
+  auto known = matrices_.find(matrix.data);
+  if (known == matrices_.end()) {
+    auto memory = share(matrix.data);
+    check(!memory.empty(), "a matrix of ", matrix.rows, " x ", matrix.cols, " can't be shared between GPUs");
+    known = matrices_.emplace(matrix.data, std::move(memory)).first;
+  }
+  if (matrix.rows == 0) return;
+  if (matrix.data == last_) push(matrix.data, 0, 0, 0, known->second, 0);  // nobody reads what it brought last time any more
+  last_ = matrix.data;
+  const auto element = static_cast<size_t>(size_of(matrix.dtype));
+  const Range mine = ranges[static_cast<size_t>(host_.rank())];
+  const size_t offset = static_cast<size_t>(mine.begin) * element;
+  push(matrix.columns(mine).data, static_cast<size_t>(mine.size()) * element, static_cast<size_t>(matrix.row_stride) * element,
+       matrix.rows, known->second, offset);
+}
+
+void PeerGather::push(const std::byte* columns, size_t row_bytes, size_t stride, int64_t rows,
+                      const std::vector<std::byte*>& matrices, size_t offset) {
+  const auto me = static_cast<size_t>(host_.rank()), n_ranks = static_cast<size_t>(host_.size());
+  const auto word = [](std::byte* words, size_t i) { return reinterpret_cast<uint32_t*>(words) + i; };
+  int unit = 16;
+  while ((row_bytes | stride | offset) % static_cast<size_t>(unit) != 0) unit /= 2;
+  kernels::Push args{.mine = columns,
+                     .row_bytes = row_bytes,
+                     .stride = stride,
+                     .rows = static_cast<int>(rows),
+                     .unit = unit,
+                     .n_gathers = word(words_, n_ranks),
+                     .n_blocks_done = word(words_, n_ranks + 1),
+                     .failed = failed_,
+                     .patience = static_cast<uint64_t>(comm_timeout_s() * 1e9)};
+  for (size_t r = 0; r < n_ranks; ++r) {
+    if (r == me) continue;
+    args.theirs[args.n_peers] = matrices[r] + offset;
+    args.their_flags[args.n_peers] = word(peers_words_[r], me);
+    args.flags[args.n_peers++] = word(words_, r);
+  }
+  check_cuda_call(kernels::push(args, stream_), "pushing columns");
+}
+
+}  // namespace lockstep
