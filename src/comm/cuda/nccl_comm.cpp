@@ -41,7 +41,7 @@ class NcclComm final : public Communicator {
     const double limit_s = comm_timeout_s() > 0 ? comm_timeout_s() : kStartLimit_s;
     settle("joining", limit_s);
     if (most_bytes_ == 0) return;
-    peers_ = PeerGather::make(*host_, stream_);
+    if (options.peers) peers_ = PeerGather::make(*host_, stream_);
     if (!peers_) check_cuda_call(cudaMalloc(&pieces_, most_bytes_), concat("taking ", most_bytes_, " bytes for ", name_));
   }
 

@@ -16,7 +16,8 @@ namespace lockstep {
 struct NcclOptions {
   StreamRef stream;       // of the rank's Ops; the GPU is the one it belongs to
   std::string name;       // for messages
-  size_t most_bytes = 0;  // of a matrix that is gathered: room for one is taken at once, and stays where it is
+  size_t most_bytes = 0;  // of a matrix that is gathered; by NCCL: room for one is taken at once, and stays where it is
+  bool peers = true;      // inside a node gathers are stores into the peers' memory, where that can be reached
 };
 
 // Collective over `host`. Error (communication) with the group's members where NCCL isn't ready after LOCKSTEP_COMM_TIMEOUT_S
