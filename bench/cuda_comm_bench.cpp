@@ -96,7 +96,6 @@ void measure(MpiSession& mpi, cudaStream_t stream, bool peers) {
       std::fflush(stdout);
     }
   comm->barrier();
-  for (std::byte* one : memory) cudaFree(one);
 }
 
 }  // namespace
