@@ -22,7 +22,7 @@ namespace lockstep {
 // Error (usage) for cuda in a build without it, and for dtypes that a GPU doesn't run.
 RunOptions with_device(RunOptions options);
 
-// A GPU computes a whole replica: Error (usage) for layouts that share one.
+// Error (usage) for layouts of several GPUs a replica where they are not to be had.
 void check_device(const RunOptions& options, const Mesh& mesh);
 
 // Which of the GPUs that it sees a rank takes: in order of the node's ranks, each the first one that no rank before it has.
