@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -55,6 +56,8 @@ struct Job {
   TinyRun run;
 };
 
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 void run_rank(const Job& job, int rank, RankComms& comms) {
   const TinyRun& run = job.run;
   const Mesh& mesh = run.mesh;
@@ -106,9 +109,12 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .ahead = mesh.pp == 1 ? lag : 0,
                  .root = (mesh.pp - 1) * mesh.tp,
                  .last_stage = place.pp == mesh.pp - 1,
-                 .now_s = [] { return 0.0; },
+                 .now_s = now_s,
                  .comm_s = [] { return 0.0; },
-                 .on_step = [](const StepTiming&) {}});
+                 .on_step = [](const StepTiming& t) {  // a part is no longer than its whole, whatever the clocks say
+                   check(0 <= t.wait_s && t.wait_s <= t.comm_s && t.comm_s <= t.duration_s, "step ", t.step, ": waited ",
+                         t.wait_s, " s of ", t.comm_s, " s of communication of ", t.duration_s, " s");
+                 }});
   while (engine.step())
     if (server) server->poll(*comms.world);
   if (root) root->commit();
