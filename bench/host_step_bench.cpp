@@ -74,6 +74,7 @@ void measure(const RunOptions& given, const std::string& out_dir) {
   NoOps ops;
   const auto world = make_solo_comm(), tp = make_solo_comm(), replica = make_solo_comm();
   const Mesh mesh;
+  NodeReader reader;
   Stage stage(*model.checkpoint,
               {.mesh = mesh,
                .place = {},
@@ -82,7 +83,7 @@ void measure(const RunOptions& given, const std::string& out_dir) {
                .max_model_len = model.max_model_len,
                .max_batch_tokens = options.max_batch_tokens,
                .max_sequences = options.max_sequences},
-              ops, *tp, *replica);
+              ops, *tp, *replica, reader);
   const int64_t n_pages = affordable_pages(options, model, stage.shard(), ops, 1);
   stage.allocate_kv(n_pages);
   Job job = open_job(options, model, "none");
