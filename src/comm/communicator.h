@@ -50,6 +50,9 @@ class Communicator {
 // One rank alone: nothing to say.
 std::unique_ptr<Communicator> make_solo_comm();
 
+// Collective. The smallest of all ranks' values; of 0 and 1: whether all have 1.
+int64_t smallest(Communicator& comm, int64_t mine);
+
 // Give the processor away while waiting for a peer: brief spinning, then yields, then sleeps of up to 100 us, so that more
 // ranks than cores make progress. `attempt` counts up from 0.
 void relax(int attempt);

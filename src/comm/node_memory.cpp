@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -27,13 +26,6 @@ std::shared_ptr<std::byte> map(int fd, size_t bytes) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return nullptr;
   return {static_cast<std::byte*>(data), [bytes](std::byte* p) { ::munmap(p, bytes); }};
-}
-
-bool all_of(Communicator& node, bool mine) {
-  ByteWriter w;
-  w.put(mine);
-  const auto answers = node.exchange(w.bytes());
-  return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return ByteReader(answer).get<bool>(); });
 }
 
 }  // namespace
@@ -62,7 +54,7 @@ std::shared_ptr<std::byte> make_node_memory(Communicator& node, size_t bytes) {
     memory = map(file.get(), bytes);
     if (memory && std::memcmp(memory.get(), wanted.data(), wanted.size()) != 0) memory = nullptr;
   }
-  const bool everywhere = all_of(node, memory != nullptr);
+  const bool everywhere = smallest(node, memory != nullptr ? 1 : 0) == 1;
   if (everywhere && first) std::memset(memory.get(), 0, token.size());
   node.barrier();
   return everywhere ? memory : nullptr;

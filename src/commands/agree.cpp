@@ -98,11 +98,4 @@ std::string from_rank_0(Communicator& world, const std::string& text) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-int64_t smallest(Communicator& comm, int64_t mine) {
-  ByteWriter w;
-  w.put(mine);
-  for (const auto& bytes : comm.exchange(w.bytes())) mine = std::min(mine, ByteReader(bytes).get<int64_t>());
-  return mine;
-}
-
 }  // namespace lockstep

@@ -28,7 +28,4 @@ void agree_on(Communicator& world, const std::string& host, const std::vector<st
 // Collective over world. The same bytes for all, from rank 0.
 std::string from_rank_0(Communicator& world, const std::string& text);
 
-// Collective. The smallest of all ranks' values.
-int64_t smallest(Communicator& comm, int64_t mine);
-
 }  // namespace lockstep

@@ -47,8 +47,7 @@ class NcclComm final : public Communicator {
 
   ~NcclComm() override {
     peers_.reset();
-    const bool alone =
-        std::uncaught_exceptions() > 0 || cudaStreamSynchronize(stream_) != cudaSuccess;  // the others may not come
+    const bool alone = std::uncaught_exceptions() > 0 || cudaDeviceSynchronize() != cudaSuccess;  // the others may not come
     ncclResult_t state = alone ? ncclInternalError : ncclCommFinalize(comm_);
     Patience patience(kStartLimit_s);
     while (state == ncclInProgress && patience.wait())
@@ -79,15 +78,14 @@ class NcclComm final : public Communicator {
     check(at <= most_bytes_, "gathering ", at, " bytes, room is for ", most_bytes_);
     const Piece& mine = pieces[static_cast<size_t>(rank())];
     copy(mine, true);
-    ensure(ncclGroupStart(), "gathering");
-    for (int r = 0; r < size(); ++r) {
-      const Piece& piece = pieces[static_cast<size_t>(r)];
-      if (piece.width == 0) continue;
-      const ncclResult_t result = ncclBroadcast(piece.memory, piece.memory, piece.width * static_cast<size_t>(matrix.rows),
-                                                ncclUint8, r, comm_, stream_);
-      if (result != ncclInProgress) ensure(result, "gathering");
-    }
-    end_group("gathering");
+    as_group("gathering", [&](const auto& call) {
+      for (int r = 0; r < size(); ++r) {
+        const Piece& piece = pieces[static_cast<size_t>(r)];
+        if (piece.width > 0)
+          call(ncclBroadcast(piece.memory, piece.memory, piece.width * static_cast<size_t>(matrix.rows), ncclUint8, r, comm_,
+                             stream_));
+      }
+    });
     for (int r = 0; r < size(); ++r)
       if (r != rank()) copy(pieces[static_cast<size_t>(r)], false);
   }
@@ -95,18 +93,14 @@ class NcclComm final : public Communicator {
   void send(TensorView matrix, int to, StreamRef) override {
     check(matrix.row_stride == matrix.cols, "sending a slab");
     if (matrix.rows == 0) return;
-    ensure(ncclGroupStart(), "sending");
-    const ncclResult_t result = ncclSend(matrix.data, bytes_of(matrix), ncclUint8, to, comm_, stream_);
-    if (result != ncclInProgress) ensure(result, concat("sending to rank ", to));
-    end_group("sending");
+    as_group(concat("sending to rank ", to),
+             [&](const auto& call) { call(ncclSend(matrix.data, bytes_of(matrix), ncclUint8, to, comm_, stream_)); });
   }
   void recv(TensorView matrix, int from, StreamRef) override {
     check(matrix.row_stride == matrix.cols, "receiving a slab");
     if (matrix.rows == 0) return;
-    ensure(ncclGroupStart(), "receiving");
-    const ncclResult_t result = ncclRecv(matrix.data, bytes_of(matrix), ncclUint8, from, comm_, stream_);
-    if (result != ncclInProgress) ensure(result, concat("receiving from rank ", from));
-    end_group("receiving");
+    as_group(concat("receiving from rank ", from),
+             [&](const auto& call) { call(ncclRecv(matrix.data, bytes_of(matrix), ncclUint8, from, comm_, stream_)); });
   }
 
   void broadcast(std::vector<std::byte>& bytes, int root) override { host_->broadcast(bytes, root); }
@@ -154,10 +148,17 @@ class NcclComm final : public Communicator {
     ensure(state, what);
   }
 
-  void end_group(const std::string& what) {
-    const ncclResult_t result = ncclGroupEnd();
-    if (result != ncclInProgress) return ensure(result, what);
-    settle(what, comm_timeout_s());
+  // Gives `calls` what takes the result of each of its calls of NCCL.
+  template <class Calls>
+  void as_group(const std::string& what, const Calls& calls) {
+    const auto begun = [&](ncclResult_t result) {
+      if (result != ncclInProgress) ensure(result, what);
+    };
+    ensure(ncclGroupStart(), what);
+    calls(begun);
+    const ncclResult_t ended = ncclGroupEnd();
+    begun(ended);
+    if (ended == ncclInProgress) settle(what, comm_timeout_s());
   }
 
   std::string members() {

@@ -19,13 +19,6 @@ namespace {
 
 constexpr size_t kWordsBytes = 256;
 
-bool all_of(Communicator& host, bool mine) {
-  ByteWriter w;
-  w.put(mine);
-  const auto answers = host.exchange(w.bytes());
-  return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return ByteReader(answer).get<bool>(); });
-}
-
 // Memory as another process can open it: a handle is that of a whole allocation.
 struct Exported {
   cudaIpcMemHandle_t handle{};
@@ -66,7 +59,8 @@ std::unique_ptr<PeerGather> PeerGather::make(Communicator& host, cudaStream_t st
   return peers->peers_words_.empty() ? nullptr : std::move(peers);
 }
 
-PeerGather::PeerGather(Communicator& host, cudaStream_t stream) : host_(host), stream_(stream) {
+PeerGather::PeerGather(Communicator& host, cudaStream_t stream)
+    : host_(host), stream_(stream), patience_ns_(static_cast<uint64_t>(comm_timeout_s() * 1e9)) {
   check_cuda_call(cudaMalloc(&words_, kWordsBytes), "words of a gather");
   check_cuda_call(cudaMemset(words_, 0, kWordsBytes), "words of a gather");
   check_cuda_call(cudaDeviceSynchronize(), "words of a gather");
@@ -76,7 +70,7 @@ PeerGather::PeerGather(Communicator& host, cudaStream_t stream) : host_(host), s
 }
 
 PeerGather::~PeerGather() {
-  cudaStreamSynchronize(stream_);
+  cudaDeviceSynchronize();  // the stream may be gone with the Ops
   for (void* memory : opened_) cudaIpcCloseMemHandle(memory);
   cudaFree(words_);
   cudaFreeHost(failed_);
@@ -99,7 +93,7 @@ std::vector<std::byte*> PeerGather::share(std::byte* mine) {
     memory[r] = static_cast<std::byte*>(data) + theirs.offset;
   }
   (void)cudaGetLastError();  // of a handle that didn't open: NCCL then does it
-  return all_of(host_, fine) ? memory : std::vector<std::byte*>();
+  return smallest(host_, fine ? 1 : 0) == 1 ? memory : std::vector<std::byte*>();
 }
 
 void PeerGather::all_gather(TensorView matrix, std::span<const Range> ranges) {
@@ -138,7 +132,7 @@ void PeerGather::push(const std::byte* columns, size_t row_bytes, size_t stride,
                      .n_gathers = word(words_, n_ranks),
                      .n_blocks_done = word(words_, n_ranks + 1),
                      .failed = failed_,
-                     .patience = static_cast<uint64_t>(comm_timeout_s() * 1e9)};
+                     .patience = patience_ns_};
   for (size_t r = 0; r < n_ranks; ++r) {
     if (r == me) continue;
     args.theirs[args.n_peers] = matrices[r] + offset;

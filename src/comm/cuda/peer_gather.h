@@ -36,6 +36,7 @@ class PeerGather {
 
   Communicator& host_;
   cudaStream_t stream_;
+  uint64_t patience_ns_;
   std::byte* words_ = nullptr;           // flags [ranks], number of gathers, blocks done
   std::vector<std::byte*> peers_words_;  // [ranks]
   uint32_t* failed_ = nullptr;           // in host memory that the GPU writes
