@@ -152,6 +152,9 @@ __device__ inline void load_values(uint32_t (&b)[4], const __nv_bfloat16* values
 // ---- chunks, one after the other ----
 
 // Merging a chunk into what came before it: max' = the larger, x' = x_chunk e^(max_chunk - max') + x e^(max - max').
+__device__ inline float merged(float x_before, float before, float x_chunk, float chunk) {
+  return __fmaf_rn(x_chunk, chunk, __fmul_rn(x_before, before));
+}
 struct Merge {
   float before, chunk, max;
   __device__ Merge(float max_before, float max_chunk) {
@@ -160,7 +163,7 @@ struct Merge {
     chunk = exp2_approx(__fsub_rn(max_chunk, or_zero(max)));
   }
   __device__ float operator()(float x_before, float x_chunk) const {
-    return __fmaf_rn(x_chunk, chunk, __fmul_rn(x_before, before));
+    return merged(x_before, before, x_chunk, chunk);
   }
 };
 

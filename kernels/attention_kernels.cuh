@@ -73,6 +73,14 @@ __device__ __nv_bfloat16* out_of(const Attention& a, const Sequence& s, int kv_h
   return a.out + static_cast<size_t>(s.q_begin + row / group) * a.out_stride + (kv_head * group + row % group) * kHeadDim;
 }
 
+// This thread's columns of a row, of its upper or lower half h, into the row `out`.
+template <int kHeadDim>
+__device__ void write_row(__nv_bfloat16* out, const float (&o)[kHeadDim / 8][4], float sum, int h) {
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; ++n)
+    reinterpret_cast<uint32_t*>(out)[n * 4 + threadIdx.x % 4] = packed(quotient(o[n][2 * h], sum), quotient(o[n][2 * h + 1], sum));
+}
+
 // ---- prefill: the warps of a block share each chunk, and have 32 rows each ----
 
 constexpr int kPrefillWarps = kTileRows / 32;
@@ -164,7 +172,7 @@ __global__ void __launch_bounds__(32 * kPrefillWarps, 2) attend_many(Attention a
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           float& x = all[m][2 * n + i / 4][i % 4];
-          x = __fmaf_rn(o[m][i / 4][i % 4], of_chunk[m][i / 2 % 2], __fmul_rn(x, before[m][i / 2 % 2]));
+          x = merged(x, before[m][i / 2 % 2], o[m][i / 4][i % 4], of_chunk[m][i / 2 % 2]);
         }
     }
   }
@@ -175,10 +183,7 @@ __global__ void __launch_bounds__(32 * kPrefillWarps, 2) attend_many(Attention a
     for (int h = 0; h < 2; ++h) {
       const int r = my_row + 16 * m + 8 * h + lane / 4;
       if (r >= n_rows) continue;
-      auto* out = reinterpret_cast<uint32_t*>(out_of<kHeadDim>(a, s, kv_head, r));
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n)
-        out[n * 4 + lane % 4] = packed(quotient(all[m][n][2 * h], all_sum[m][h]), quotient(all[m][n][2 * h + 1], all_sum[m][h]));
+      write_row<kHeadDim>(out_of<kHeadDim>(a, s, kv_head, r), all[m], all_sum[m][h], h);
     }
 }
 
@@ -292,10 +297,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_each(Attention a,
   for (int h = 0; h < 2; ++h) {
     const int r = 8 * h + lane / 4;
     if (r >= n_rows) continue;
-    auto* out = reinterpret_cast<uint32_t*>(out_of<kHeadDim>(a, s, kv_head, r));
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n)
-      out[n * 4 + lane % 4] = packed(quotient(all[n][2 * h], all_sum[h]), quotient(all[n][2 * h + 1], all_sum[h]));
+    write_row<kHeadDim>(out_of<kHeadDim>(a, s, kv_head, r), all, all_sum[h], h);
   }
 }
 
