@@ -114,7 +114,8 @@ int lag_of(const RunOptions& options, const Mesh& mesh) {
 }
 
 int ahead_of(const RunOptions& options, const Mesh& mesh) {
-  return options.device == "cuda" ? std::min(1, lag_of(options, mesh)) : mesh.pp == 1 ? lag_of(options, mesh) : 0;
+  if (mesh.pp == 1) return lag_of(options, mesh);
+  return options.device == "cuda" ? std::min(1, lag_of(options, mesh)) : 0;
 }
 
 }  // namespace lockstep

@@ -39,6 +39,6 @@ Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions&
 // step while the GPU computes the one before.
 int lag_of(const RunOptions& options, const Mesh& mesh);
 int ahead_of(const RunOptions& options,
-             const Mesh& mesh);  // steps launched before the oldest is collected: on GPUs one, if lag permits
+             const Mesh& mesh);  // steps launched before the oldest is collected: with stages only on GPUs, one
 
 }  // namespace lockstep
