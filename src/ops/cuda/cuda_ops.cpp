@@ -17,11 +17,12 @@ int stride_of(const TensorView& v) { return static_cast<int>(v.row_stride); }
 int count(int64_t n) { return static_cast<int>(n); }
 
 constexpr size_t kLoadBytes = size_t{32} << 20;
+constexpr int kKernelBits = 2;  // counts up when a change of kernels/ changes bits, so that no journal mixes the two
 
 std::string kernel_class_of(int device, const std::string& cublas) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
-  return concat("cuda-bf16 ", properties.name, " cublasLt ", cublas);
+  return concat("cuda-bf16 ", properties.name, " cublasLt ", cublas, " kernels ", kKernelBits);
 }
 
 }  // namespace
