@@ -78,6 +78,10 @@ def check_headers(compiler):
 
     headers = [p for p in sources() if p.suffix == ".h" and p.parts[0] == "src"]
     assert len(headers) > 20, "no headers found"
+    cuda = subprocess.run(compiler + ["-fsyntax-only", "-x", "c++", "-"], input="#include <cuda_runtime.h>\n", text=True, capture_output=True)
+    if cuda.returncode:  # a machine without CUDA builds nothing of these
+        print("no CUDA here: the headers of folders named cuda are left out")
+        headers = [p for p in headers if p.parts[-2] != "cuda"]
     with ThreadPoolExecutor(2) as pool:
         return [fault for fault in pool.map(compile_alone, headers) if fault]
 
