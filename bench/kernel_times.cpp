@@ -1,0 +1,120 @@
+// libkernel_times.so: which kernels a run's GPU time goes to. The CUDA driver loads it into any program:
+//   CUDA_INJECTION64_PATH=$PWD/libkernel_times.so KERNEL_TIMES=times.txt lockstep run ...
+// At the program's end times.txt has a line for each class and kernel: seconds, share of the time from the first to the last kernel, launches.
+// A gap is time without any kernel; gaps of over 50 ms (loading, the end) are left out of the whole. Measured by CUPTI's activity records.
+#include <cupti.h>
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+struct Sum {
+  double seconds = 0;
+  uint64_t n = 0;
+};
+std::mutex mutex;
+std::map<std::string, Sum>& kernels() {
+  static auto* all = new std::map<std::string, Sum>;  // outlives the program's own statics
+  return *all;
+}
+std::vector<std::pair<uint64_t, uint64_t>>& spans() {
+  static auto* all = new std::vector<std::pair<uint64_t, uint64_t>>;
+  return *all;
+}
+
+void add(const std::string& name, uint64_t begin, uint64_t end) {
+  Sum& sum = kernels()[name];
+  sum.seconds += static_cast<double>(end - begin) * 1e-9;
+  ++sum.n;
+  spans().push_back({begin, end});
+}
+
+constexpr size_t kBytes = size_t{8} << 20;
+
+void CUPTIAPI give(uint8_t** buffer, size_t* size, size_t* most_records) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBytes));
+  *size = *buffer == nullptr ? 0 : kBytes;
+  *most_records = 0;
+}
+
+void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t n_valid) {
+  const std::lock_guard lock(mutex);
+  CUpti_Activity* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, n_valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
+    const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    add(kernel->name, kernel->start, kernel->end);
+  }
+  std::free(buffer);
+}
+
+std::string readable(const std::string& mangled) {
+  int status = 0;
+  char* name = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+  std::string text = name == nullptr ? mangled : name;
+  std::free(name);
+  if (const size_t end = text.find('('); end != std::string::npos && end > 0 && text.find("(anonymous") != end) text.resize(end);
+  return text.substr(0, 90);
+}
+
+const char* class_of(const std::string& name) {
+  const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
+  if (has("attend_")) return "attention";
+  if (has("nvjet") || has("gemm") || has("cutlass") || has("cublas")) return "products";
+  return "small kernels";
+}
+
+void report() {
+  cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::lock_guard lock(mutex);
+  if (spans().empty()) return;  // a child process that ran no kernel and would replace its parent's file
+  const char* path = std::getenv("KERNEL_TIMES");
+  std::FILE* out = path == nullptr ? stderr : std::fopen(path, "w");
+  if (out == nullptr) return;
+  auto& all = spans();
+  std::sort(all.begin(), all.end());
+  double busy = 0, gaps = 0;
+  uint64_t until = all.empty() ? 0 : all.front().first;
+  for (const auto& [begin, end] : all) {
+    if (begin > until && begin - until < 50'000'000) gaps += static_cast<double>(begin - until) * 1e-9;
+    if (end > until) busy += static_cast<double>(end - std::max(begin, until)) * 1e-9;
+    until = std::max(until, end);
+  }
+  std::map<std::string, Sum> classes;
+  for (const auto& [name, sum] : kernels()) {
+    Sum& of_class = classes[class_of(name)];
+    of_class.seconds += sum.seconds, of_class.n += sum.n;
+  }
+  const double whole = busy + gaps;
+  const auto line = [&](const std::string& name, const Sum& sum) {
+    std::fprintf(out, "%9.3f s %5.1f %% %9llu  %s\n", sum.seconds, 100 * sum.seconds / whole, static_cast<unsigned long long>(sum.n), name.c_str());
+  };
+  for (const auto& [name, sum] : classes) line(name, sum);
+  line("gaps", {gaps, all.size()});
+  std::vector<std::pair<std::string, Sum>> sorted(kernels().begin(), kernels().end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  for (const auto& [name, sum] : sorted)
+    if (sum.seconds > 0.001 * whole) line(readable(name), sum);
+  if (out != stderr) std::fclose(out);
+}
+
+}  // namespace
+
+extern "C" int InitializeInjection() {
+  static bool begun = false;
+  if (begun) return 1;  // the driver may ask twice
+  begun = true;
+  if (cuptiActivityRegisterCallbacks(give, take) != CUPTI_SUCCESS ||
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS)
+    std::fprintf(stderr, "kernel_times: CUPTI gives no records of kernels\n");
+  std::atexit(report);
+  return 1;
+}
