@@ -1,7 +1,8 @@
 // libkernel_times.so: which kernels a run's GPU time goes to. The CUDA driver loads it into any program:
 //   CUDA_INJECTION64_PATH=$PWD/libkernel_times.so KERNEL_TIMES=times.txt lockstep run ...
-// At the program's end times.txt has a line for each class and kernel: seconds, share of the time from the first to the last kernel, launches.
-// A gap is time without any kernel; gaps of over 50 ms (loading, the end) are left out of the whole. Measured by CUPTI's activity records.
+// At the program's end times.txt has a line for each class and kernel: seconds, share of the time from the first to the last
+// kernel, launches. A gap is time without any kernel; gaps of over 50 ms (loading, the end) are left out of the whole. Measured
+// by CUPTI's activity records.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -61,7 +62,8 @@ std::string readable(const std::string& mangled) {
   char* name = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
   std::string text = name == nullptr ? mangled : name;
   std::free(name);
-  if (const size_t end = text.find('('); end != std::string::npos && end > 0 && text.find("(anonymous") != end) text.resize(end);
+  if (const size_t end = text.find('('); end != std::string::npos && end > 0 && text.find("(anonymous") != end)
+    text.resize(end);
   return text.substr(0, 90);
 }
 
@@ -95,7 +97,8 @@ void report() {
   }
   const double whole = busy + gaps;
   const auto line = [&](const std::string& name, const Sum& sum) {
-    std::fprintf(out, "%9.3f s %5.1f %% %9llu  %s\n", sum.seconds, 100 * sum.seconds / whole, static_cast<unsigned long long>(sum.n), name.c_str());
+    std::fprintf(out, "%9.3f s %5.1f %% %9llu  %s\n", sum.seconds, 100 * sum.seconds / whole,
+                 static_cast<unsigned long long>(sum.n), name.c_str());
   };
   for (const auto& [name, sum] : classes) line(name, sum);
   line("gaps", {gaps, all.size()});

@@ -2,6 +2,8 @@
 // (query, key) pair, so the matrix units decide.
 #include "kernels/attention.h"
 
+#include <type_traits>
+
 #include "kernels/attention_kernels.cuh"
 
 namespace lockstep::kernels {
@@ -14,40 +16,60 @@ cudaError_t allow_memory(Kernel kernel, size_t bytes) {
 }
 
 template <int kHeadDim>
-cudaError_t launch(const Attention& a, cudaStream_t stream) {
-  const int group = a.n_heads / a.n_kv_heads;
-  if (a.n_tiles > 0) {
-    constexpr size_t kBytes = prefill_memory<kHeadDim>();
-    if (const auto error = allow_memory(attend_many<kHeadDim>, kBytes); error != cudaSuccess) return error;
-    attend_many<kHeadDim><<<dim3(a.n_tiles, a.n_kv_heads), 32 * kPrefillWarps, kBytes, stream>>>(a);
-  }
-  if (a.n_each > 0) {
-    const int q_rows = group + 1;
-    const size_t bytes = each_memory<kHeadDim>(q_rows);
-    if (const auto error = allow_memory(attend_each<kHeadDim>, bytes); error != cudaSuccess) return error;
-    attend_each<kHeadDim><<<dim3(a.n_kv_heads, (a.n_each + kDecodeWarps - 1) / kDecodeWarps), 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
-  }
-  if (a.n_few > 0) {
-    const int q_rows = kFewRows / group * group + 1;
-    const size_t bytes = few_memory<kHeadDim>(q_rows);
-    if (const auto error = allow_memory(attend_few<kHeadDim>, bytes); error != cudaSuccess) return error;
-    attend_few<kHeadDim><<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
-  }
+cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
+  constexpr size_t kBytes = prefill_memory<kHeadDim>();
+  if (const auto error = allow_memory(attend_many_rows<kHeadDim>, kBytes); error != cudaSuccess) return error;
+  attend_many_rows<kHeadDim><<<dim3(a.n_tiles, a.n_kv_heads), 32 * kPrefillWarps, kBytes, stream>>>(a);
   return cudaGetLastError();
+}
+
+template <int kHeadDim>
+cudaError_t launch_few(const Attention& a, cudaStream_t stream) {
+  const int group = a.n_heads / a.n_kv_heads, q_rows = kFewRows / group * group + 1;
+  const size_t bytes = few_memory<kHeadDim>(q_rows);
+  if (const auto error = allow_memory(attend_few_rows<kHeadDim>, bytes); error != cudaSuccess) return error;
+  attend_few_rows<kHeadDim><<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
+  return cudaGetLastError();
+}
+
+template <int kHeadDim>
+cudaError_t launch_each(const Attention& a, cudaStream_t stream) {
+  const int q_rows = a.n_heads / a.n_kv_heads + 1;
+  const size_t bytes = each_memory<kHeadDim>(q_rows);
+  if (const auto error = allow_memory(attend_one_token<kHeadDim>, bytes); error != cudaSuccess) return error;
+  const dim3 grid(a.n_kv_heads, (a.n_each + kDecodeWarps - 1) / kDecodeWarps);
+  attend_one_token<kHeadDim><<<grid, 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
+  return cudaGetLastError();
+}
+
+template <class Launch>
+cudaError_t for_head_dim(int head_dim, Launch launch) {
+  switch (head_dim) {
+    case 16: return launch(std::integral_constant<int, 16>());
+    case 32: return launch(std::integral_constant<int, 32>());
+    case 64: return launch(std::integral_constant<int, 64>());
+    case 128: return launch(std::integral_constant<int, 128>());
+    default: return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace
 
 bool attention_supports(int head_dim) { return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128; }
 
-cudaError_t attention(const Attention& a, cudaStream_t stream) {
-  switch (a.head_dim) {
-    case 16: return launch<16>(a, stream);
-    case 32: return launch<32>(a, stream);
-    case 64: return launch<64>(a, stream);
-    case 128: return launch<128>(a, stream);
-    default: return cudaErrorInvalidValue;
-  }
+cudaError_t attend_tiles(const Attention& a, cudaStream_t stream) {
+  if (a.n_tiles == 0) return cudaSuccess;
+  return for_head_dim(a.head_dim, [&](auto d) { return launch_tiles<d>(a, stream); });
+}
+
+cudaError_t attend_few(const Attention& a, cudaStream_t stream) {
+  if (a.n_few == 0) return cudaSuccess;
+  return for_head_dim(a.head_dim, [&](auto d) { return launch_few<d>(a, stream); });
+}
+
+cudaError_t attend_each(const Attention& a, cudaStream_t stream) {
+  if (a.n_each == 0) return cudaSuccess;
+  return for_head_dim(a.head_dim, [&](auto d) { return launch_each<d>(a, stream); });
 }
 
 }  // namespace lockstep::kernels

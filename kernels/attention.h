@@ -41,6 +41,10 @@ struct Attention {
 };
 
 bool attention_supports(int head_dim);
-cudaError_t attention(const Attention& args, cudaStream_t stream);
+
+// Each launches the kernel of its list, if that holds anything; in any order, or at once.
+cudaError_t attend_tiles(const Attention& args, cudaStream_t stream);
+cudaError_t attend_few(const Attention& args, cudaStream_t stream);
+cudaError_t attend_each(const Attention& args, cudaStream_t stream);
 
 }  // namespace lockstep::kernels

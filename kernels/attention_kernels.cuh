@@ -92,7 +92,7 @@ constexpr size_t prefill_memory() {
 }
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(32 * kPrefillWarps, 2) attend_many(Attention a) {
+__global__ void __launch_bounds__(32 * kPrefillWarps, 2) attend_many_rows(Attention a) {
   extern __shared__ __align__(128) char memory[];
   constexpr int kTile = kKvTile * kHeadDim;  // values in one
   auto* q = reinterpret_cast<__nv_bfloat16*>(memory);
@@ -259,7 +259,7 @@ size_t each_memory(int q_rows) {  // q_rows: the most rows of a sequence, and on
 }
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_each(Attention a, int q_rows) {
+__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attention a, int q_rows) {
   extern __shared__ __align__(128) char memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.y * kDecodeWarps + warp;
   if (item >= a.n_each || a.each[item] < 0) return;
@@ -325,7 +325,7 @@ size_t few_memory(int q_rows) {
 }
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few(Attention a, int q_rows) {
+__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a, int q_rows) {
   extern __shared__ __align__(128) char memory[];
   if (a.few[blockIdx.y] < 0) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, most_rows = q_rows - 1;

@@ -62,12 +62,12 @@ void launch_on_host(const Attention& a, By by) {
   const int group = a.n_heads / a.n_kv_heads, few_rows = kFewRows / group * group + 1;
   const auto heads = static_cast<unsigned>(a.n_kv_heads);
   if (by == By::many)
-    on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many<kHeadDim>(a); });
+    on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many_rows<kHeadDim>(a); });
   else if (by == By::each)
     on_host::launch(dim3(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps)), 32 * kDecodeWarps,
-                    [&] { attend_each<kHeadDim>(a, group + 1); });
+                    [&] { attend_one_token<kHeadDim>(a, group + 1); });
   else
-    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps, [&] { attend_few<kHeadDim>(a, few_rows); });
+    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps, [&] { attend_few_rows<kHeadDim>(a, few_rows); });
 }
 
 // out[positions begin .. end) as one step computes them.

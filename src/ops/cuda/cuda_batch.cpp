@@ -37,24 +37,33 @@ struct AttentionLists {
   std::vector<kernels::QueryTile> tiles;
 };
 
-// Of this many positions at most, a sequence may be one warp's; and so many warps keep a GPU busy (about two rounds of an
-// H200's).
-constexpr int32_t kShort = 2048;
-constexpr size_t kEnoughWarps = 3072;
+// A sequence may be one warp's if it has kShort positions at most, and half of what a warp has on average, so that no warp ends
+// long after the others: a GPU works on about kWarpsAtOnce at a time (an H200's 132 multiprocessors), and is busy with twice
+// as many. Sequences of kAnyway positions are over soon in any case.
+constexpr int64_t kShort = 2048, kAnyway = 256;
+constexpr int64_t kWarpsAtOnce = 1584;
+
+int64_t longest_of_one_warp(const StepBatch& b, HeadShape heads) {
+  int64_t sum = 0;
+  for (const int32_t length : b.kv_lengths) sum += length;
+  return std::min(kShort, std::max(kAnyway, sum * heads.n_kv_heads / kWarpsAtOnce / 2));
+}
 
 AttentionLists lists_of(const StepBatch& b, HeadShape heads) {
   const auto group = static_cast<int32_t>(heads.n_heads / heads.n_kv_heads);
+  const int64_t longest = longest_of_one_warp(b, heads);
   AttentionLists lists;
   for (int32_t s = 0; s < static_cast<int32_t>(b.n_seqs()); ++s) {
     const int32_t n_new = b.q_offsets[static_cast<size_t>(s) + 1] - b.q_offsets[static_cast<size_t>(s)], n_rows = n_new * group;
     if (n_rows > kernels::kFewRows)
       for (int32_t row = 0; row < n_rows; row += kernels::kTileRows) lists.tiles.push_back({s, row});
-    else if (n_new == 1 && b.kv_lengths[static_cast<size_t>(s)] <= kShort)
+    else if (n_new == 1 && b.kv_lengths[static_cast<size_t>(s)] <= longest)
       lists.each.push_back(s);
     else
       lists.few.push_back(s);
   }
-  if (lists.each.size() * static_cast<size_t>(heads.n_kv_heads) < kEnoughWarps) {
+  const auto n_warps = static_cast<int64_t>(lists.each.size() + 4 * lists.few.size()) * heads.n_kv_heads;
+  if (n_warps < 2 * kWarpsAtOnce) {
     lists.few.insert(lists.few.end(), lists.each.begin(), lists.each.end());
     lists.each.clear();
   }

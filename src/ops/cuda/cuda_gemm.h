@@ -1,6 +1,6 @@
 // Dense products by cuBLASLt whose rows don't see each other: only algorithms that don't split K, and of those only ones that
 // give the bytes of the shape's reference algorithm (M 256) on random rows, and exact sums of ones. Of the admitted the fastest
-// is taken, for each shape and power of two of M: whichever that is, the bytes are the same. Found out when a shape
+// is taken, for each shape and some sizes of M (bucket_of): whichever that is, the bytes are the same. Found out when a shape
 // first comes, so that no verdict can be older than the library or driver that it is about.
 //   CudaGemm gemm(stream);  gemm.run(out, x, weight);      out [M, n_out] = x [M, k] W^T
 #pragma once
@@ -48,6 +48,7 @@ class CudaGemm {
   const cublasLtMatmulAlgo_t& algorithm_for(const Product& product);
   const cublasLtMatmulAlgo_t& reference_for(const Product& product);
   cublasLtMatmulAlgo_t choose(Product trial);
+  static int64_t bucket_of(int64_t m);
   double milliseconds(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
   bool flag_is_set();
 

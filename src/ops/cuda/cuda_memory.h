@@ -31,6 +31,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
   void wait() { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+  void hold(cudaStream_t stream) const { check_cuda(cudaStreamWaitEvent(stream, event_), "ordering two streams"); }
   double seconds_since(const Event& begin) const {  // both over, both for time
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "timing the GPU");

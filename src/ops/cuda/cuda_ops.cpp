@@ -31,6 +31,7 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) { return std::mak
 
 CudaOps::CudaOps(const CudaOptions& options)
     : stream_(options.device),
+      side_{Stream(options.device, Stream::Kind::urgent), Stream(options.device, Stream::Kind::urgent)},
       gemm_(stream_),
       n_slots_(options.n_slots),
       most_recorded_(options.graphs ? std::min<int64_t>(options.n_slots, options.max_tokens) : 0),
@@ -206,28 +207,39 @@ void CudaOps::attention(TensorView out, TensorView qkv, HeadShape heads, KvPages
   check(out.rows == qkv.rows && out.cols == heads.n_heads * heads.head_dim && heads.n_heads % heads.n_kv_heads == 0,
         "attention of ", qkv.rows, " rows into ", out.rows, " x ", out.cols);
   const AttentionWork& work = attention_work(heads, batch);
-  check_cuda(kernels::attention({.out = bf16(out),
-                                 .out_stride = stride_of(out),
-                                 .qkv = bf16(qkv),
-                                 .qkv_stride = stride_of(qkv),
-                                 .n_heads = count(heads.n_heads),
-                                 .n_kv_heads = count(heads.n_kv_heads),
-                                 .head_dim = count(heads.head_dim),
-                                 .pages = reinterpret_cast<const __nv_bfloat16*>(kv.data),
-                                 .scale = scale,
-                                 .window = window,
-                                 .q_offsets = batch.q_offsets,
-                                 .kv_lengths = batch.kv_lengths,
-                                 .page_offsets = batch.page_offsets,
-                                 .page_ids = batch.pages,
-                                 .each = work.each,
-                                 .n_each = work.n_each,
-                                 .few = work.few,
-                                 .n_few = work.n_few,
-                                 .tiles = work.tiles,
-                                 .n_tiles = work.n_tiles},
-                                stream_),
-             "attention");
+  const kernels::Attention args{.out = bf16(out),
+                                .out_stride = stride_of(out),
+                                .qkv = bf16(qkv),
+                                .qkv_stride = stride_of(qkv),
+                                .n_heads = count(heads.n_heads),
+                                .n_kv_heads = count(heads.n_kv_heads),
+                                .head_dim = count(heads.head_dim),
+                                .pages = reinterpret_cast<const __nv_bfloat16*>(kv.data),
+                                .scale = scale,
+                                .window = window,
+                                .q_offsets = batch.q_offsets,
+                                .kv_lengths = batch.kv_lengths,
+                                .page_offsets = batch.page_offsets,
+                                .page_ids = batch.pages,
+                                .each = work.each,
+                                .n_each = work.n_each,
+                                .few = work.few,
+                                .n_few = work.n_few,
+                                .tiles = work.tiles,
+                                .n_tiles = work.n_tiles};
+  // Few long sequences, or the tiles of a short prompt, don't fill the GPU: they run beside the rest.
+  const bool apart[2] = {work.n_tiles > 0 && work.n_few + work.n_each > 0, work.n_few > 0 && work.n_each > 0};
+  if (apart[0] || apart[1]) forked_.record(stream_);
+  for (int i = 0; i < 2; ++i)
+    if (apart[i]) forked_.hold(side_[i]);
+  check_cuda(kernels::attend_tiles(args, apart[0] ? side_[0] : stream_), "attention of prompts");
+  check_cuda(kernels::attend_few(args, apart[1] ? side_[1] : stream_), "attention of long sequences");
+  check_cuda(kernels::attend_each(args, stream_), "attention of short sequences");
+  for (int i = 0; i < 2; ++i) {
+    if (!apart[i]) continue;
+    joined_[i].record(side_[i]);
+    joined_[i].hold(stream_);
+  }
 }
 
 void CudaOps::silu_mul(TensorView out, TensorView gate_up) {

@@ -26,9 +26,13 @@ namespace lockstep {
 
 class Stream {
  public:
-  explicit Stream(int device) {
+  enum class Kind { usual, urgent };  // urgent: its blocks start before those that wait in usual streams
+  explicit Stream(int device, Kind kind = Kind::usual) {
     check_cuda(cudaSetDevice(device), "choosing the GPU");
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, kind == Kind::urgent ? greatest : least),
+               "creating a stream");
   }
   ~Stream() { cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
@@ -115,7 +119,8 @@ class CudaOps final : public Ops {
   void fetch(Pending& pending, Part part, bool with_top);
   void check_bf16(const TensorView& view, const char* name) const;
 
-  Stream stream_;
+  Stream stream_, side_[2];  // the side ones: parts of one attention, between forked_ and joined_
+  Event forked_, joined_[2];
   std::string kernel_class_;
   CudaGemm gemm_;
   int64_t n_slots_;
