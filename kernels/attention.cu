@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/attention_kernels.cuh"
+#include "kernels/attention_wgmma.cuh"
 
 namespace lockstep::kernels {
 
@@ -15,8 +16,27 @@ cudaError_t allow_memory(Kernel kernel, size_t bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 
+#ifdef LOCKSTEP_WGMMA
+bool is_sm90() {
+  int device = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return major == 9 && minor == 0;
+}
+#endif
+
 template <int kHeadDim>
 cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
+#ifdef LOCKSTEP_WGMMA
+  if constexpr (kHeadDim >= 64)
+    if (is_sm90()) {
+      constexpr size_t kWgmmaBytes = wgmma_memory<kHeadDim>();
+      if (const auto error = allow_memory(attend_tile_rows<kHeadDim>, kWgmmaBytes); error != cudaSuccess) return error;
+      attend_tile_rows<kHeadDim><<<dim3(a.n_tiles, a.n_kv_heads), kWgmmaThreads, kWgmmaBytes, stream>>>(a);
+      return cudaGetLastError();
+    }
+#endif
   constexpr size_t kBytes = prefill_memory<kHeadDim>();
   if (const auto error = allow_memory(attend_many_rows<kHeadDim>, kBytes); error != cudaSuccess) return error;
   attend_many_rows<kHeadDim><<<dim3(a.n_tiles, a.n_kv_heads), 32 * kPrefillWarps, kBytes, stream>>>(a);
