@@ -21,21 +21,14 @@ struct Sum {
   double seconds = 0;
   uint64_t n = 0;
 };
+struct Span {
+  uint64_t begin, end;  // ns
+  const char* kernel;   // CUPTI's own, kept to the end
+};
 std::mutex mutex;
-std::map<std::string, Sum>& kernels() {
-  static auto* all = new std::map<std::string, Sum>;  // outlives the program's own statics
+std::vector<Span>& spans() {
+  static auto* all = new std::vector<Span>;  // outlives the program's own statics
   return *all;
-}
-std::vector<std::pair<uint64_t, uint64_t>>& spans() {
-  static auto* all = new std::vector<std::pair<uint64_t, uint64_t>>;
-  return *all;
-}
-
-void add(const std::string& name, uint64_t begin, uint64_t end) {
-  Sum& sum = kernels()[name];
-  sum.seconds += static_cast<double>(end - begin) * 1e-9;
-  ++sum.n;
-  spans().push_back({begin, end});
 }
 
 constexpr size_t kBytes = size_t{8} << 20;
@@ -52,7 +45,7 @@ void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t n_valid)
   while (cuptiActivityGetNextRecord(buffer, n_valid, &record) == CUPTI_SUCCESS) {
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-    add(kernel->name, kernel->start, kernel->end);
+    spans().push_back({kernel->start, kernel->end, kernel->name});
   }
   std::free(buffer);
 }
@@ -82,18 +75,19 @@ void report() {
   std::FILE* out = path == nullptr ? stderr : std::fopen(path, "w");
   if (out == nullptr) return;
   auto& all = spans();
-  std::sort(all.begin(), all.end());
+  std::sort(all.begin(), all.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const Span& s) { return class_of(s.kernel) == std::string("attention"); });
+  all.erase(all.begin(), first);
   double busy = 0, gaps = 0;
-  uint64_t until = all.empty() ? 0 : all.front().first;
-  for (const auto& [begin, end] : all) {
-    if (begin > until && begin - until < 50'000'000) gaps += static_cast<double>(begin - until) * 1e-9;
+  uint64_t until = all.empty() ? 0 : all.front().begin;
+  std::map<std::string, Sum> classes, kernels;
+  for (const auto& [begin, end, kernel] : all) {
+    if (begin > until) gaps += static_cast<double>(begin - until) * 1e-9;
     if (end > until) busy += static_cast<double>(end - std::max(begin, until)) * 1e-9;
     until = std::max(until, end);
-  }
-  std::map<std::string, Sum> classes;
-  for (const auto& [name, sum] : kernels()) {
-    Sum& of_class = classes[class_of(name)];
-    of_class.seconds += sum.seconds, of_class.n += sum.n;
+    for (Sum* sum : {&classes[class_of(kernel)], &kernels[kernel]})
+      sum->seconds += static_cast<double>(end - begin) * 1e-9, ++sum->n;
   }
   const double whole = busy + gaps;
   const auto line = [&](const std::string& name, const Sum& sum) {
@@ -102,10 +96,14 @@ void report() {
   };
   for (const auto& [name, sum] : classes) line(name, sum);
   line("gaps", {gaps, all.size()});
-  std::vector<std::pair<std::string, Sum>> sorted(kernels().begin(), kernels().end());
+  std::vector<std::pair<std::string, Sum>> sorted(kernels.begin(), kernels.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   for (const auto& [name, sum] : sorted)
     if (sum.seconds > 0.001 * whole) line(readable(name), sum);
+  std::fprintf(out, "\nin the middle: begins at us, takes us\n");
+  for (size_t i = all.size() / 2; i < std::min(all.size(), all.size() / 2 + 40); ++i)
+    std::fprintf(out, "%9.1f %8.1f  %s\n", static_cast<double>(all[i].begin - all[all.size() / 2].begin) * 1e-3,
+                 static_cast<double>(all[i].end - all[i].begin) * 1e-3, readable(all[i].kernel).c_str());
   if (out != stderr) std::fclose(out);
 }
 

@@ -17,12 +17,11 @@ cudaError_t allow_memory(Kernel kernel, size_t bytes) {
 }
 
 #ifdef LOCKSTEP_WGMMA
-bool is_sm90() {
-  int device = 0, major = 0, minor = 0;
+int of_this_gpu(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return major == 9 && minor == 0;
+  cudaDeviceGetAttribute(&value, attribute, device);
+  return value;
 }
 #endif
 
@@ -30,10 +29,11 @@ template <int kHeadDim>
 cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
 #ifdef LOCKSTEP_WGMMA
   if constexpr (kHeadDim >= 64)
-    if (is_sm90()) {
+    if (of_this_gpu(cudaDevAttrComputeCapabilityMajor) == 9 && of_this_gpu(cudaDevAttrComputeCapabilityMinor) == 0) {
       constexpr size_t kWgmmaBytes = wgmma_memory<kHeadDim>();
       if (const auto error = allow_memory(attend_tile_rows<kHeadDim>, kWgmmaBytes); error != cudaSuccess) return error;
-      attend_tile_rows<kHeadDim><<<dim3(a.n_tiles, a.n_kv_heads), kWgmmaThreads, kWgmmaBytes, stream>>>(a);
+      const int n_blocks = min(a.n_tiles * a.n_kv_heads, of_this_gpu(cudaDevAttrMultiProcessorCount));
+      attend_tile_rows<kHeadDim><<<n_blocks, kWgmmaThreads, kWgmmaBytes, stream>>>(a);
       return cudaGetLastError();
     }
 #endif

@@ -19,6 +19,7 @@ struct Sequence {
     kv_length = a.kv_lengths[s];
     kv = {a.pages, a.page_ids + a.page_offsets[s], a.n_kv_heads, kv_head, kv_length};
   }
+  __device__ Sequence(int begin, int n, int length) : q_begin(begin), n_new(n), kv_length(length), kv{} {}  // without its pages
   __device__ int position(int row, int group) const { return kv_length - n_new + row / group; }
 };
 

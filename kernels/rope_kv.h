@@ -19,7 +19,7 @@ struct RopeKv {
   const float *q_norm, *k_norm;  // [head_dim] or null
   float eps;
   const float* rope;  // [n_positions, head_dim]: cosines, then sines, of head_dim / 2 frequencies
-  int n_tokens, n_heads, n_kv_heads, head_dim;  // head_dim even, at most 256
+  int n_tokens, n_heads, n_kv_heads, head_dim;  // head_dim 16, 32, 64, 128 or 256
   __nv_bfloat16* pages;
   const int32_t* positions;      // [n_tokens]
   const int32_t* token_pages;    // [n_tokens]  page of each token; below 0: its keys and values aren't kept

@@ -17,7 +17,7 @@ int stride_of(const TensorView& v) { return static_cast<int>(v.row_stride); }
 int count(int64_t n) { return static_cast<int>(n); }
 
 constexpr size_t kLoadBytes = size_t{32} << 20;
-constexpr int kKernelBits = 2;  // counts up when a change of kernels/ changes bits, so that no journal mixes the two
+constexpr int kKernelBits = 3;  // counts up when a change of kernels/ changes bits, so that no journal mixes the two
 
 std::string kernel_class_of(int device, const std::string& cublas) {
   cudaDeviceProp properties;
