@@ -165,7 +165,7 @@ void add_machine_options(CLI::App& app, RunOptions& o) {
   group(add_integer(app, "--max-batch-tokens", o.max_batch_tokens, int64_t{1}, int64_t{1} << 20,
                     "new tokens a step (2048; GPU 8192)"));
   group(add_integer(app, "--max-sequences", o.max_sequences, int64_t{1}, int64_t{1} << 16,
-                    "that a replica works on at a time (64; GPU 512)"));
+                    "that a replica works on at a time (64; GPU 256 to 512, by the input)"));
   group(add_integer(app, "--max-model-len", o.max_model_len, int64_t{1}, int64_t{kInt32Max},
                     "prompt + completion, tokens (the model's)"));
   CLI::Option* kv_memory =

@@ -18,7 +18,7 @@ struct RunOptions {
   std::string dtype = "auto";             // auto | f32 | bf16
   std::string load_format = "auto";       // auto | dummy
   int64_t max_batch_tokens = 0;           // new tokens a step; 0: the device's default
-  int64_t max_sequences = 0;              // a replica works on at a time; 0: the device's default
+  int64_t max_sequences = 0;              // a replica works on at a time; 0: by device and input
   int64_t max_model_len = 0;              // prompt + completion, tokens; 0: the model's
   std::optional<uint64_t> kv_memory;      // bytes a rank
   std::optional<double> memory_fraction;  // for KV pages: of the node's free memory (0.5), or of a GPU's (0.9)

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli.h"
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
+#include "journal/input_file.h"
 #include "mesh/mesh.h"
 #include "ops/ops.h"
 #include "telemetry/nvml.h"
@@ -21,6 +23,13 @@ namespace lockstep {
 // --device auto becomes cuda where this build has it and a GPU is there, else cpu; and what depends on it gets its default.
 // Error (usage) for cuda in a build without it, and for dtypes that a GPU doesn't run.
 RunOptions with_device(RunOptions options);
+
+// How many sequences the scheduler of each replica shall hold at a time: --max-sequences where it was given (`given`: the
+// options before with_device). Else on a GPU so many that those to run end about together (even_sequences), but not so few that
+// a step costs about the same with more: 256 to 512. Buffers and slots are for options.max_sequences all the same. Stages take
+// turns with a part of the sequences each, so they get all.
+int64_t sequences_at_a_time(const RunOptions& given, const RunOptions& options, const Mesh& mesh,
+                            std::span<const InputLine> lines, std::span<const uint32_t> to_run);
 
 // Error (usage) for layouts of several GPUs a replica where they are not to be had.
 void check_device(const RunOptions& options, const Mesh& mesh);

@@ -116,6 +116,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   });
   if (const std::string line = memory.line(); !line.empty()) log_info("GPU memory: ", line);
   const int64_t epoch = std::stoll(from_rank_0(*world, std::to_string(job.epoch)));
+  // From here on what the scheduler holds; buffers, pages and slots stand, for the device's most.
+  const auto n_at_a_time = [&] { return sequences_at_a_time(given, options, mesh, job.input->lines(), job.plan.to_run); };
+  options.max_sequences = std::stoll(from_rank_0(*world, is_rank_0 ? std::to_string(n_at_a_time()) : ""));
 
   // ---- while work: admit, schedule, forward, sample, commit, retire ----
   phases.begin("run");

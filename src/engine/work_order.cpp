@@ -1,7 +1,10 @@
 #include "engine/work_order.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
+
+#include "base/error.h"
 
 namespace lockstep {
 
@@ -66,6 +69,20 @@ WorkCut cut_work(std::span<const InputLine> lines, std::span<const uint32_t> ord
   for (size_t i = std::max(begin + 1, wanted - std::min(reach, wanted)); i < end && i <= wanted + reach; ++i)
     if (best == begin || rank(i) < rank(best)) best = i;
   return {best, cost_of(lines, order.subspan(begin, best - begin))};
+}
+
+int64_t even_sequences(std::span<const InputLine> lines, std::span<const uint32_t> to_run, int64_t n_replicas) {
+  check(n_replicas > 0, n_replicas, " replicas");
+  const auto ceil_div = [](uint64_t a, uint64_t b) { return a / b + (a % b != 0); };
+  uint64_t sum = 0, longest = 1;
+  for (const uint32_t i : to_run) {
+    const uint64_t n_steps = std::max(lines[i].max_tokens, 1u);  // a prompt that is only scored takes a step too
+    const bool overflow = __builtin_add_overflow(sum, n_steps * lines[i].n_answers, &sum);
+    if (overflow) sum = std::numeric_limits<uint64_t>::max();
+    if (lines[i].n_answers > 0) longest = std::max(longest, n_steps);
+  }
+  const uint64_t n = ceil_div(ceil_div(sum, longest), static_cast<uint64_t>(n_replicas));
+  return static_cast<int64_t>(std::min<uint64_t>(n, std::numeric_limits<int64_t>::max()));
 }
 
 }  // namespace lockstep

@@ -27,4 +27,9 @@ struct WorkCut {
 };
 WorkCut cut_work(std::span<const InputLine> lines, std::span<const uint32_t> order, size_t begin, size_t end, uint64_t cost);
 
+// How many sequences a replica works on at a time so that all of them together last about as long as the longest alone: with
+// more, the short ones are done early and few are left for the longest ones' last steps, which cost nearly as much as full
+// ones. 0 where there is nothing to run. max_tokens is the most that an answer may take, so this is an estimate from above.
+int64_t even_sequences(std::span<const InputLine> lines, std::span<const uint32_t> to_run, int64_t n_replicas);
+
 }  // namespace lockstep

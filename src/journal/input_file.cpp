@@ -183,6 +183,8 @@ InputFile InputFile::open(const std::string& path, int64_t limit) {
                            .offset = physical.offset,
                            .length = static_cast<uint32_t>(text.size()),
                            .cost = outline.cost,
+                           .n_answers = outline.n_answers,
+                           .max_tokens = outline.max_tokens,
                            .id = digest128(outline.custom_id),
                            .beginnings = outline.beginnings,
                            .content = content_of(text)});

@@ -4,7 +4,7 @@
 //
 // Only LF ends a line. A byte order mark at the start, CRLF, blank lines and a missing last LF are fine; `line` counts
 // physical lines. Of a line longer than 16 MiB only the first 16 MiB and a byte are looked at: it is a fault of that line.
-// A scan takes 64 bytes a line, and 24 more while it looks for duplicates.
+// A scan takes 72 bytes a line, and 24 more while it looks for duplicates.
 #pragma once
 
 #include <array>
@@ -22,11 +22,13 @@ namespace lockstep {
 using Beginnings = std::array<uint32_t, 4>;
 
 struct InputLine {
-  int64_t line = 0;     // 1-based, of the file
-  uint64_t offset = 0;  // of its first byte
-  uint32_t length = 0;  // bytes, without trailing white space
-  uint32_t cost = 0;    // about how many tokens, prompt and answer (prompt_reader.h): for longest-first
-  Digest id;            // digest128 of custom_id
+  int64_t line = 0;         // 1-based, of the file
+  uint64_t offset = 0;      // of its first byte
+  uint32_t length = 0;      // bytes, without trailing white space
+  uint32_t cost = 0;        // about how many tokens, prompt and answer (prompt_reader.h): for longest-first
+  uint32_t n_answers = 0;   // sequences that it asks for: its prompts times n
+  uint32_t max_tokens = 0;  // of each of them
+  Digest id;                // digest128 of custom_id
   Beginnings beginnings{};
   uint64_t content = 0;  // hash64 of the line without surrounding white space: a line that moves keeps it
 };

@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kMaxCustomIdBytes = 4096, kMaxPrompts = 16384;
+constexpr size_t kMaxCustomIdBytes = 4096, kMaxPrompts = 16384, kMaxChoices = 128;
 
 std::string line_name(int64_t line) { return "line-" + std::to_string(line); }
 std::string indexed(const std::string& name, size_t i) { return name + "[" + std::to_string(i) + "]"; }
@@ -225,6 +225,21 @@ int64_t about_tokens(std::string_view json) {
   return static_cast<int64_t>(json.size() + 3) / 4;
 }
 
+// A list of strings or of lists of ids is that many prompts; all else is one.
+uint32_t n_prompts(const JsonLine& json, NodeId prompt) {
+  if (json.kind(prompt) != JsonKind::array) return 1;
+  uint32_t count = 0;
+  for (NodeId n = json.first(prompt); n < json.after(prompt) && count < kMaxPrompts; n = json.after(n), ++count)
+    if (json.kind(n) != JsonKind::string && json.kind(n) != JsonKind::array) return 1;
+  return count;
+}
+
+uint32_t n_choices(const JsonLine& json, NodeId body) {
+  const auto n = json.find(body, "n");
+  if (!n || json.kind(*n) != JsonKind::number) return 1;
+  return static_cast<uint32_t>(std::clamp<int64_t>(json.integer(*n).value_or(1), 1, kMaxChoices));
+}
+
 }  // namespace
 
 PromptRecord parse_prompt(std::string_view text, int64_t line) {
@@ -265,7 +280,9 @@ PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line
   if (maximum && json.kind(*maximum) == JsonKind::number) max_tokens = json.integer(*maximum).value_or(0);
   constexpr int64_t kMostTokens = 1 << 20;
   const std::string_view raw = prompt ? json.raw(*prompt) : std::string_view();
-  outline.cost = static_cast<uint32_t>(about_tokens(raw) + std::clamp<int64_t>(max_tokens, 0, kMostTokens));
+  outline.max_tokens = static_cast<uint32_t>(std::clamp<int64_t>(max_tokens, 0, kMostTokens));
+  outline.cost = static_cast<uint32_t>(about_tokens(raw)) + outline.max_tokens;
+  outline.n_answers = prompt ? n_prompts(json, *prompt) * n_choices(json, *body) : 0;
   size_t n_bytes = 64;
   for (uint32_t& hash : outline.beginnings)
     hash = static_cast<uint32_t>(hash64(raw.substr(0, std::exchange(n_bytes, n_bytes * 4))));

@@ -29,6 +29,8 @@ PromptRecord parse_prompt(JsonLine& json, std::string_view text, int64_t line);
 struct PromptOutline {
   std::string custom_id;
   uint32_t cost = 0;        // tokens of prompt and answer: ids, or a quarter of the text's bytes, plus max_tokens
+  uint32_t n_answers = 0;   // 0: the line is no request
+  uint32_t max_tokens = 0;  // of each answer, 2^20 at most
   Beginnings beginnings{};  // of that text
 };
 PromptOutline outline_prompt(JsonLine& json, std::string_view text, int64_t line);

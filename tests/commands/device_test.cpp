@@ -48,5 +48,29 @@ TEST(DeviceFor, MoreRanksThanGpusAreRefusedOnEveryRank) {
   EXPECT_THAT(refusal({{"a"}, {"a"}}), ::testing::HasSubstr("2 ranks, 1 GPUs"));  // the launcher gave one to both
 }
 
+TEST(SequencesAtATime, OnAGpuByTheInput) {
+  const RunOptions given;
+  RunOptions gpu, cpu;
+  gpu.device = "cuda", gpu.max_sequences = 512;
+  cpu.device = "cpu", cpu.max_sequences = 64;
+  // One line of 1000 tokens and n of 500.
+  const auto n_for = [&](const RunOptions& asked, const RunOptions& options, uint32_t n, Mesh mesh = {}) {
+    const std::vector<InputLine> lines = {{.n_answers = 1, .max_tokens = 1000}, {.n_answers = n, .max_tokens = 500}};
+    return sequences_at_a_time(asked, options, mesh, lines, std::vector<uint32_t>{0, 1});
+  };
+  EXPECT_EQ(n_for(given, gpu, 788), 395);
+  EXPECT_EQ(n_for(given, gpu, 788 * 2 + 2, {.dp = 2}), 395);
+  EXPECT_EQ(n_for(given, gpu, 10), 256) << "fewer would save nothing";
+  EXPECT_EQ(n_for(given, gpu, 100'000), 512);
+  EXPECT_EQ(n_for(given, gpu, 788, {.pp = 2}), 512);
+  EXPECT_EQ(n_for(given, cpu, 10), 64);
+  RunOptions asked, options = gpu;
+  asked.max_sequences = options.max_sequences = 50;
+  EXPECT_EQ(n_for(asked, options, 788), 50);
+  asked.max_sequences = options.max_sequences = 1000;
+  EXPECT_EQ(n_for(asked, options, 10), 1000);
+  EXPECT_EQ(sequences_at_a_time(given, gpu, {}, {}, {}), 256);
+}
+
 }  // namespace
 }  // namespace lockstep

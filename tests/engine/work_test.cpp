@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "base/error.h"
 #include "comm/thread_comm.h"
 #include "engine/work_order.h"
 
@@ -49,6 +50,42 @@ TEST(WorkOrder, OnlyWhatIsStillToRun) {
   std::vector<uint32_t> order = {0, 2};
   order_for_prefixes(lines, order);
   EXPECT_THAT(order, ElementsAre(2, 0));
+}
+
+// Lines that ask for n answers of max_tokens each.
+InputLine answers(uint32_t n, uint32_t max_tokens) { return {.n_answers = n, .max_tokens = max_tokens}; }
+
+TEST(EvenSequences, LastAsLongAsTheLongest) {
+  const auto n = [](const std::vector<InputLine>& lines, int64_t n_replicas = 1) {
+    return even_sequences(lines, all_of(lines), n_replicas);
+  };
+  EXPECT_EQ(n(std::vector(512, answers(1, 1000))), 512) << "equal lines: all at once";
+  EXPECT_EQ(n(std::vector(512, answers(1, 1000)), 4), 128);
+  EXPECT_EQ(n(std::vector(513, answers(1, 1000)), 4), 129);
+  EXPECT_EQ(n({answers(1, 1000), answers(1, 400), answers(1, 600)}), 2) << "the two short ones one after the other";
+  EXPECT_EQ(n({answers(1, 1000), answers(1, 401), answers(1, 600)}), 3);
+  std::vector<InputLine> lines(300, answers(1, 10));
+  lines.push_back(answers(1, 1000));
+  EXPECT_EQ(n(lines), 4) << "1000 steps for the long one, 3000 tokens beside it";
+  EXPECT_EQ(n({answers(8, 100), answers(1, 50)}), 9) << "n choices are n sequences";
+  EXPECT_EQ(n(std::vector(7, answers(1, 0))), 7) << "only scored: a step each";
+  EXPECT_EQ(n({answers(1, 10), answers(0, 1 << 20)}), 1) << "no request, so nothing to wait for";
+}
+
+TEST(EvenSequences, OnlyWhatIsStillToRun) {
+  const std::vector<InputLine> lines = {answers(1, 1000), answers(1, 10), answers(1, 10)};
+  EXPECT_EQ(even_sequences(lines, std::vector<uint32_t>{1, 2}, 1), 2);
+  EXPECT_EQ(even_sequences(lines, {}, 1), 0);
+  EXPECT_EQ(even_sequences({}, {}, 9), 0);
+}
+
+TEST(EvenSequences, HugeNumbers) {
+  constexpr uint32_t kMost = UINT32_MAX;
+  const std::vector<InputLine> lines(5, answers(kMost, kMost));
+  EXPECT_EQ(even_sequences(lines, std::vector<uint32_t>{0}, 1), int64_t{kMost});
+  EXPECT_EQ(even_sequences(lines, all_of(lines), 1), int64_t{kMost} + 2) << "the sum stops at 2^64 - 1, it doesn't begin anew";
+  EXPECT_EQ(even_sequences(lines, all_of(lines), INT64_MAX), 1);
+  EXPECT_THROW(even_sequences(lines, all_of(lines), 0), Error);
 }
 
 TEST(WorkOrder, ACutMovesToTheNearestBorderOfGroups) {

@@ -70,7 +70,9 @@ TEST_F(InputFileTest, ThreeLines) {
   EXPECT_EQ(second.id, digest128("line-2"));
   EXPECT_EQ(second.content, hash64(kB));
   EXPECT_EQ(second.cost, 1u + 16u);
-  static_assert(sizeof(InputLine) == 64);
+  EXPECT_EQ(second.n_answers, 1u);
+  EXPECT_EQ(second.max_tokens, 16u);
+  static_assert(sizeof(InputLine) == 72);
 }
 
 TEST_F(InputFileTest, EditorsVariantsGiveTheSameLines) {

@@ -234,6 +234,29 @@ TEST(PromptReader, OutlineGivesTheSameIdAndACost) {
   }
 }
 
+TEST(PromptReader, OutlineCountsTheAnswersAndHowLongTheyMayGet) {
+  JsonLine json;
+  const auto answers = [&](const std::string& text) {
+    const PromptOutline outline = outline_prompt(json, text, 1);
+    return concat(outline.n_answers, " of ", outline.max_tokens);
+  };
+  EXPECT_EQ(answers(batch(R"({"prompt":"abc","max_tokens":10,"n":3})")), "3 of 10");
+  EXPECT_EQ(answers(R"({"prompt": "x"})"), "1 of 16");
+  EXPECT_EQ(answers(R"({"messages": [{"role": "user", "content": "x"}]})"), "1 of 1024");
+  EXPECT_EQ(answers(R"({"messages": [{}, {}, {}], "max_completion_tokens": 7})"), "1 of 7");
+  EXPECT_EQ(answers(R"({"prompt": [1, 2, 3], "max_tokens": 0, "echo": true})"), "1 of 0");
+  EXPECT_EQ(answers(R"({"prompt": [[1, 2], [3]], "n": 2})"), "4 of 16");
+  EXPECT_EQ(answers(R"({"prompt": ["a", "b", "c"], "n": null})"), "3 of 16");
+  EXPECT_EQ(answers(R"({"prompt": "x", "max_tokens": 99999999999, "n": 99999999999})"), "128 of 1048576");
+  EXPECT_EQ(answers(R"({"prompt": "x", "max_tokens": -3, "n": -3})"), "1 of 0");
+  EXPECT_EQ(answers(R"({"prompt": [], "n": "no"})"), "0 of 16");
+  std::string many = R"({"n": 128, "prompt": ["")";
+  for (int i = 0; i < 20'000; ++i) many += R"(,"")";
+  EXPECT_EQ(answers(many + "]}"), concat(16384 * 128, " of 16"));
+  for (const char* text : {"{broken", "[]", "{}", R"({"method": "POST", "max_tokens": 5})"})
+    EXPECT_EQ(answers(text).substr(0, 4), "0 of");
+}
+
 TEST(PromptReader, OutlineKnowsWhichPromptsBeginAlike) {
   JsonLine json;
   const auto beginnings = [&](const std::string& prompt) {
