@@ -22,6 +22,8 @@ namespace lockstep {
 
 namespace {
 
+constexpr int64_t kGpuTokenUnit = 128;  // rows that products of matrices on GPUs go by
+
 std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds,
                                           [[maybe_unused]] const std::string& name, [[maybe_unused]] StreamRef stream,
                                           [[maybe_unused]] size_t most_bytes) {
@@ -95,7 +97,8 @@ SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& mod
           .max_model_len = model.max_model_len,
           .lag = lag_of(options, mesh),
           .resolve_references = mesh.pp == 1,
-          .prefix_cache = options.prefix_cache};
+          .prefix_cache = options.prefix_cache,
+          .token_unit = options.device == "cuda" ? kGpuTokenUnit : 1};
 }
 
 }  // namespace lockstep

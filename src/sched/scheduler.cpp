@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -20,10 +21,15 @@ SchedulerOptions checked(const SchedulerOptions& o) {
   in_range(o.max_model_len, 1, "max_model_len");
   in_range(o.n_pages, 0, "n_pages");
   in_range(o.lag, 0, "lag");
+  in_range(o.token_unit, 1, "token_unit");
   if (o.n_pages < pages_for(o.max_model_len))
     fail(ExitCode::usage, "the KV pool holds ", o.n_pages, " pages (", o.n_pages * kPageSize, " tokens), one sequence of ",
          o.max_model_len, " tokens needs ", pages_for(o.max_model_len));
   return o;
+}
+
+int64_t count_growing(std::span<Sequence* const> sequences) {
+  return std::count_if(sequences.begin(), sequences.end(), [](const Sequence* s) { return s->may_grow(); });
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -119,8 +125,7 @@ StepBatch Scheduler::schedule() {
   ++next_step_;
 
   schedule_decodes(batch);
-  schedule_prefill(batch);
-  schedule_admissions(batch);
+  if (schedule_prefill(batch)) schedule_admissions(batch);
 
   in_flight_.back().empty = batch.n_tokens() == 0;
   retire_complete();
@@ -145,35 +150,67 @@ void Scheduler::schedule_decodes(BatchBuilder& batch) {
   }
 }
 
-bool Scheduler::has_room(const BatchBuilder& batch) const {
+bool Scheduler::has_room(int64_t n_tokens, int64_t n_seqs) const {
   const int64_t n_live = std::min(options_.max_sequences, static_cast<int64_t>(sequences_.size()));
-  return batch.n_tokens() < options_.max_batch_tokens && batch.n_seqs() < micro_batch(n_live);
+  return n_tokens < options_.max_batch_tokens && n_seqs < micro_batch(n_live);
 }
 
-// The next chunk of the youngest running sequence, if it is in prefill: as much as budget and free pages allow.
-void Scheduler::schedule_prefill(BatchBuilder& batch) {
-  if (!running_.empty() && has_room(batch) && !running_.back()->is_decoding()) add_chunk(batch, *running_.back());
+// The next chunk of the youngest running sequence, if it is in prefill. Whether admissions may follow.
+bool Scheduler::schedule_prefill(BatchBuilder& batch) {
+  if (running_.empty() || running_.back()->is_decoding()) return true;
+  if (!has_room(batch.n_tokens(), batch.n_seqs())) return false;
+  return add_chunk(batch, *running_.back(), count_growing({running_.data(), running_.size() - 1}));
 }
 
-void Scheduler::add_chunk(BatchBuilder& batch, Sequence& s) {
-  const int64_t n_held = static_cast<int64_t>(s.pages.size()) + pool_.n_free();
-  const int64_t n_new = std::min({s.n_left(), options_.max_batch_tokens - batch.n_tokens(), n_held * kPageSize - s.n_computed});
+// As much as budget and free pages allow; if the batch ends with it and more waits, without the part of a token unit at its
+// end. At least a token stays, so that it always moves on. Whether `s` has got all it needs. n_reserved: pages for the growth
+// of those before it.
+bool Scheduler::add_chunk(BatchBuilder& batch, Sequence& s, int64_t n_reserved) {
+  const int64_t n_held = static_cast<int64_t>(s.pages.size()) + pool_.n_free(), n_left = s.n_left();
+  int64_t n_new = std::min({n_left, options_.max_batch_tokens - batch.n_tokens(), n_held * kPageSize - s.n_computed});
+  const int64_t n_over = (batch.n_tokens() + n_new) % options_.token_unit;
+  const bool more_waits = n_new < n_left || !waiting_.empty();
+  if (n_over > 0 && n_over < n_new && more_waits && !another_follows(batch, s, n_new, n_reserved)) n_new -= n_over;
   if (n_new > 0) add(batch, s, n_new);
+  return n_new == n_left;
+}
+
+// Whether the next admission fits into the batch behind n_new tokens of `s`. Where it would do so only by pages that `s` is
+// about to fill, the answer may be a wrong yes; no decision but where to end a chunk rests on it.
+bool Scheduler::another_follows(const BatchBuilder& batch, const Sequence& s, int64_t n_new, int64_t n_reserved) const {
+  if (n_new < s.n_left() || waiting_.empty() || free_slots_.empty()) return false;
+  const Sequence& next = *waiting_.front();
+  if (!has_room(batch.n_tokens() + n_new, batch.n_seqs() + 1) || !next.is_committed()) return false;
+  const int64_t n_computed = s.n_computed + n_new, n_pages = pages_for(n_computed);
+  const int64_t n_free = pool_.n_free() - (n_pages - static_cast<int64_t>(s.pages.size()));
+  const int64_t n_missing = pages_for(next.length()) + n_reserved + s.may_grow(n_pages) - n_free;
+  if (n_missing <= 0) return true;
+  const PrefixCache::Found prefix = find_prefix(next);
+  if (n_missing <= n_in_use(prefix)) return true;
+  const int64_t n_alike = (static_cast<int64_t>(prefix.pages.size()) + 1) * kPageSize;
+  return options_.prefix_cache && n_alike <= std::min(n_computed, next.n_known()) &&
+         std::equal(s.tokens.begin(), s.tokens.begin() + n_alike, next.tokens.begin());
+}
+
+// Of these pages: those that sequences hold, so that nothing has to be free for them.
+int64_t Scheduler::n_in_use(const PrefixCache::Found& prefix) const {
+  return std::count_if(prefix.pages.begin(), prefix.pages.end(), [&](PageId p) { return pool_.n_refs(p) > 0; });
 }
 
 // In order of ids. A preempted sequence waits for its tokens, and those behind it wait for it. A prefill must fit beside one
-// more page for each running sequence that may grow, so that it isn't thrown out again a few steps later. (A prefill before
-// it that isn't complete has used up the budget or the pages, so that one sequence at most is in prefill.)
+// more page for each running sequence that may grow, so that it isn't thrown out again a few steps later. A prefill that isn't
+// complete ends the batch, so that one sequence at most is in prefill.
 void Scheduler::schedule_admissions(BatchBuilder& batch) {
-  if (waiting_.empty() || free_slots_.empty() || !has_room(batch)) return;
-  int64_t n_reserved = std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->may_grow(); });
-  while (!waiting_.empty() && !free_slots_.empty() && has_room(batch)) {
+  const auto may_follow = [&] {
+    return !waiting_.empty() && !free_slots_.empty() && has_room(batch.n_tokens(), batch.n_seqs());
+  };
+  if (!may_follow()) return;
+  int64_t n_reserved = count_growing(running_);
+  while (may_follow()) {
     Sequence& s = *waiting_.front();
     if (!s.is_committed()) return;
     const PrefixCache::Found prefix = find_prefix(s);
-    const auto n_shared =
-        std::count_if(prefix.pages.begin(), prefix.pages.end(), [&](PageId p) { return pool_.n_refs(p) > 0; });
-    if (pages_for(s.length()) - n_shared + n_reserved > pool_.n_free()) return;
+    if (pages_for(s.length()) - n_in_use(prefix) + n_reserved > pool_.n_free()) return;
     waiting_.pop_front();
     for (const PageId page : prefix.pages) s.pages.push_back(pool_.take_kept(page));
     s.n_kept = static_cast<int64_t>(prefix.pages.size());
@@ -185,7 +222,7 @@ void Scheduler::schedule_admissions(BatchBuilder& batch) {
     s.begun_in_slot = false;
     free_slots_.pop_back();
     running_.push_back(&s);
-    add_chunk(batch, s);
+    if (!add_chunk(batch, s, n_reserved)) return;
     n_reserved += s.may_grow();
   }
 }

@@ -47,6 +47,9 @@ struct SchedulerOptions {
   // computes all of its tokens, for their logits.
   bool prefix_cache = false;
   Preemption preemption = Preemption::recompute;
+  // A step's time grows by whole units of so many tokens. Where a step's last sequence is in prefill and more of it or behind
+  // it waits, its chunk is cut so that the step has a multiple of them; the rest comes in the next step.
+  int64_t token_unit = 1;
 };
 
 class Scheduler {
@@ -87,10 +90,12 @@ class Scheduler {
 
   int64_t micro_batch(int64_t n_sequences) const;
   void schedule_decodes(BatchBuilder& batch);
-  void schedule_prefill(BatchBuilder& batch);
-  void add_chunk(BatchBuilder& batch, Sequence& sequence);
+  bool schedule_prefill(BatchBuilder& batch);
+  bool add_chunk(BatchBuilder& batch, Sequence& sequence, int64_t n_reserved);
   void schedule_admissions(BatchBuilder& batch);
-  bool has_room(const BatchBuilder& batch) const;
+  bool has_room(int64_t n_tokens, int64_t n_seqs) const;
+  bool another_follows(const BatchBuilder& batch, const Sequence& sequence, int64_t n_new, int64_t n_reserved) const;
+  int64_t n_in_use(const PrefixCache::Found& prefix) const;
   PrefixCache::Found find_prefix(const Sequence& sequence) const;
   void add(BatchBuilder& batch, Sequence& sequence, int64_t n_new);
   void keep_full_pages(Sequence& sequence);

@@ -77,7 +77,8 @@ struct Sequence {
   bool is_decoding() const { return n_sampled > 0 && n_left() == 1; }      // else prompt, or history after a preemption
   bool is_committed() const { return n_known() == n_prompt + n_sampled; }  // no sampled token is still unknown
   bool is_complete() const { return n_sampled == max_tokens && (!only_scores() || n_left() == 0); }  // nothing more to compute
-  bool may_grow() const { return pages_for(n_prompt + max_tokens - 1) > static_cast<int64_t>(pages.size()); }
+  bool may_grow(int64_t n_pages) const { return pages_for(n_prompt + max_tokens - 1) > n_pages; }    // once it holds n_pages
+  bool may_grow() const { return may_grow(static_cast<int64_t>(pages.size())); }
 };
 
 }  // namespace lockstep

@@ -118,6 +118,10 @@ TEST(SameBytes, BudgetAndSequences) {
   for (const int64_t budget : {1, 7, 64, 1024}) expect_equal({.max_batch_tokens = budget});
   for (const int64_t n : {2, 5, 64}) expect_equal({.max_sequences = n, .n_pages = 200});
 }
+TEST(SameBytes, TokenUnit) {
+  expect_equal({.max_batch_tokens = 64, .token_unit = 16});
+  expect_equal({.mesh = {.pp = 2}, .max_sequences = 3, .n_pages = 16, .token_unit = 7});
+}
 TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
 TEST(SameBytes, PrefixCache) {
   expect_equal({.max_sequences = 1, .prefix_cache = false});

@@ -20,6 +20,7 @@ struct TinyRun {
   DType dtype = DType::f32;
   uint64_t seed = 0;
   bool prefix_cache = true;
+  int64_t token_unit = 1;
 };
 
 using Records = std::map<std::string, std::string>;  // custom_id -> the journal's record

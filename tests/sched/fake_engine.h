@@ -55,6 +55,8 @@ class FakeEngine {
     hashes.push_back(hash_of(batch));
     n_tokens.push_back(batch.n_tokens());
     n_seqs.push_back(batch.n_seqs());
+    n_last.push_back(batch.n_seqs() > 0 ? batch.n_tokens() - *(batch.q_offsets.end() - 2) : 0);
+    n_waiting.push_back(scheduler.n_waiting());
     for (const Request& r : admitted) {
       histories_[r.id] = oracle(r);
       requests_[r.id] = r;
@@ -74,6 +76,7 @@ class FakeEngine {
   std::map<RequestId, std::vector<TokenId>> streams;  // what came out
   std::vector<uint64_t> hashes;                       // of each step's batch
   std::vector<int64_t> n_tokens, n_seqs;              // of each step
+  std::vector<int64_t> n_last, n_waiting;             // tokens of its last sequence; how many wait behind it
 
  private:
   struct Cell {

@@ -124,6 +124,7 @@ TEST(RandomWalk, TokensDependOnTheRequestAlone) {
     for (uint64_t seed = 2; n_steps < 3'000; ++seed) {
       SchedulerOptions options = c.options;
       options.prefix_cache = seed % 2 == 0;
+      options.token_unit = seed % 3 == 0 ? 8 : 1;
       FakeEngine run(options);
       work(run, requests, c.burst, seed);
       EXPECT_EQ(run.streams, expected);
@@ -150,14 +151,43 @@ TEST(RandomWalk, AnyOptions) {
     o.lag = pick(random, 0, 5);
     o.resolve_references = pick(random, 0, 1) == 0;
     o.prefix_cache = pick(random, 0, 2) > 0;
+    o.token_unit = pick(random, 0, 1) ? 1 : pick(random, 2, 40);
     SCOPED_TRACE(concat("pages ", o.n_pages, ", budget ", o.max_batch_tokens, ", sequences ", o.max_sequences, ", lag ", o.lag,
-                        o.resolve_references ? ", references" : ", pipeline", o.prefix_cache ? ", prefix cache" : ""));
+                        o.resolve_references ? ", references" : ", pipeline", o.prefix_cache ? ", prefix cache" : "", ", unit ",
+                        o.token_unit));
     FakeEngine engine(o);
     work(engine, requests, pick(random, 1, 60), random());
     EXPECT_EQ(engine.streams, expected);
     n_preempted += engine.scheduler.n_preempted();
   }
   EXPECT_GT(n_preempted, 200);
+}
+
+// Without a prefix cache the scheduler knows exactly whether a chunk is its step's last. It leaves a part of a unit only where
+// there was no whole one, nothing to cut, or nobody behind.
+TEST(RandomWalk, StepsAreWholeUnitsWhilePromptsWait) {
+  const std::vector<Request> requests = make_requests(150, 8);
+  const Streams expected = streams_of(requests);
+  for (const Case& c : kCases)
+    for (const int64_t unit : {2, 7, 16, 32}) {
+      SCOPED_TRACE(concat(c.name, ", unit ", unit));
+      SchedulerOptions options = c.options;
+      options.token_unit = unit;
+      FakeEngine run(options);
+      work(run, requests, c.burst, 9);
+      EXPECT_EQ(run.streams, expected);
+      int64_t n_whole = 0;
+      for (size_t k = 0; k < run.n_tokens.size(); ++k) {
+        const int64_t n_over = run.n_tokens[k] % unit;
+        n_whole += n_over == 0 && run.n_last[k] > 1;
+        if (run.n_waiting[k] > 0 && run.n_tokens[k] > unit) {
+          EXPECT_TRUE(n_over == 0 || run.n_last[k] <= n_over) << "step " << k << ": " << run.n_tokens[k] << " tokens";
+        }
+      }
+      if (options.max_batch_tokens >= 2 * unit) {
+        EXPECT_GT(n_whole, 10);
+      }
+    }
 }
 
 TEST(RandomWalk, TwoReplicasStayEqual) {
@@ -168,6 +198,7 @@ TEST(RandomWalk, TwoReplicasStayEqual) {
     SCOPED_TRACE(c.name);
     SchedulerOptions options = c.options;
     options.prefix_cache = true;
+    options.token_unit = 4;
     FakeEngine a(options), b(options), other(options);
     work(a, requests, c.burst, 4);
     work(b, requests, c.burst, 4);

@@ -254,6 +254,8 @@ TEST(Scheduler, RefusesImpossibleOptions) {
   EXPECT_THAT(usage_error(o), HasSubstr("n_pages"));
   o = good, o.lag = -1;
   EXPECT_THAT(usage_error(o), HasSubstr("lag is -1"));
+  o = good, o.token_unit = 0;
+  EXPECT_THAT(usage_error(o), HasSubstr("token_unit is 0"));
 }
 
 // Events that don't fit: each gets a fresh scheduler whose step 1 sampled for requests 1 and 2.
