@@ -43,7 +43,7 @@ done
 first=$(ls "$workloads"/*.jsonl | head -n 1)
 head -n 200 "$first" >"$out/few.txt"
 reference=
-for options in "" "--max-batch-tokens 512" "--max-sequences 50" "--prefix-cache off" "--kv-memory 1G --max-sequences 64" "--lag 3" "--graphs on"; do
+for options in "" "--max-batch-tokens 512" "--max-sequences 50" "--prefix-cache off" "--kv-memory 1G --max-sequences 64" "--lag 3" "--graphs off"; do
   # shellcheck disable=SC2086
   "$build/lockstep" run --model "$config" --load-format dummy --input "$out/few.txt" --output "$out/few" --device cuda --overwrite \
     --max-model-len "${MAX_MODEL_LEN:-4096}" --progress off $options >"$out/few.log" 2>&1 || { cat "$out/few.log"; exit 1; }

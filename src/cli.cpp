@@ -183,7 +183,7 @@ void add_machine_options(CLI::App& app, RunOptions& o) {
   group(fraction);
   group(add_integer(app, "--threads", o.threads, 1, 4096, "of a rank (its cores, shared fairly with the node's other ranks)"));
   group(add_on_off(app, "--prefix-cache", o.prefix_cache, "keep the KV of common prompt beginnings (on)"));
-  group(add_on_off(app, "--graphs", o.graphs, "CUDA graphs of steps without prefill (off)"));
+  group(add_on_off(app, "--graphs", o.graphs, "CUDA graphs of steps without prefill (on)"));
 }
 
 void add_request_options(CLI::App& app, RunOptions& o) {

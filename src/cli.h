@@ -24,7 +24,7 @@ struct RunOptions {
   std::optional<double> memory_fraction;  // for KV pages: of the node's free memory (0.5), or of a GPU's (0.9)
   int threads = 0;                        // a rank; 0: derived
   bool prefix_cache = true;
-  bool graphs = false;  // CUDA only
+  bool graphs = true;  // CUDA only
 
   uint64_t seed = 0;
   std::optional<int64_t> max_tokens;  // these three: where a request is silent

@@ -173,9 +173,9 @@ TEST(Cli, Report) {
   EXPECT_THAT(refusal(std::vector<std::string>{"report", "a", "b"}), HasSubstr("b"));
 }
 
-TEST(Cli, GraphsAreOffUnlessTurnedOn) {
-  EXPECT_FALSE(run_options("").graphs);
-  EXPECT_TRUE(run_options("--graphs on").graphs);
+TEST(Cli, GraphsAreOnUnlessTurnedOff) {
+  EXPECT_TRUE(run_options("").graphs);
+  EXPECT_FALSE(run_options("--graphs off").graphs);
 }
 
 TEST(Cli, WrongWordsAreUsageErrors) {
