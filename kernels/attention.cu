@@ -45,7 +45,7 @@ cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
 
 template <int kHeadDim>
 cudaError_t launch_few(const Attention& a, cudaStream_t stream) {
-  const int group = a.n_heads / a.n_kv_heads, q_rows = kFewRows / group * group + 1;
+  const int q_rows = a.few_rows + 1;
   const size_t bytes = few_memory<kHeadDim>(q_rows);
   if (const auto error = allow_memory(attend_few_rows<kHeadDim>, bytes); error != cudaSuccess) return error;
   attend_few_rows<kHeadDim><<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);

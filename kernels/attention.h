@@ -35,7 +35,7 @@ struct Attention {
   const int32_t* each;  // [n_each]  sequences of one new token, one warp to each; below 0: none
   int n_each;
   const int32_t* few;  // [n_few]  sequences of few rows, four warps to each; below 0: none
-  int n_few;
+  int n_few, few_rows;  // few_rows: at least the rows of any of them, at most kFewRows; the less, the more of them at a time
   const QueryTile* tiles;  // [n_tiles]  of the other sequences
   int n_tiles;
 };

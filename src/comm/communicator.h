@@ -32,6 +32,9 @@ class Communicator {
 
   // Collective, small messages. The root does not wait for the others to arrive: it may run ahead by many broadcasts.
   virtual void broadcast(std::vector<std::byte>& bytes, int root) = 0;
+  // Of the root of broadcasts: waits until all but its last `most_left` need nothing more of it. A rank that then waits for a
+  // GPU, and so for its peers, without a call of this interface can't be what those wait for.
+  virtual void flush(size_t most_left) = 0;
 
   // A matrix between two ranks; the receiver knows its shape. `send` may return before the receiver has called `recv`, and the
   // matrix may be overwritten at once. Calls between a pair match in order.

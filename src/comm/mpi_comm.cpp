@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <deque>
@@ -113,8 +114,21 @@ class MpiComm final : public Communicator {
     }
     if (size_ == 1) return;
     const auto copy = std::make_shared<const Bytes>(bytes);
+    ++n_broadcasts_;
     for (int peer = 0; peer < size_; ++peer)
       if (peer != rank_) push(kBroadcast, copy, peer, "broadcast");
+  }
+
+  // A long message stays here until its receiver asks for it, and MPI notices that only while this rank calls it.
+  void flush(size_t most_left) override {
+    const auto is_on_its_way = [&](Outgoing& out) {
+      return out.broadcast > 0 && out.broadcast + most_left <= n_broadcasts_ && !is_done(out);
+    };
+    for (Patience patience(patience_s_);;) {
+      const auto first = std::find_if(outgoing_.begin(), outgoing_.end(), is_on_its_way);
+      if (first == outgoing_.end()) return;
+      if (!patience.wait()) give_up("broadcast", name(first->to));
+    }
   }
 
   void send(TensorView matrix, int to, StreamRef) override {
@@ -172,6 +186,7 @@ class MpiComm final : public Communicator {
     MPI_Request request = MPI_REQUEST_NULL;
     SharedBytes bytes;  // kept until MPI is done with it
     int to = 0;
+    uint64_t broadcast = 0;  // of this rank's, from 1; 0: another message
   };
   struct Incoming {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -210,7 +225,7 @@ class MpiComm final : public Communicator {
 
   void push(Tag tag, SharedBytes bytes, int to, const char* what) {
     reap();
-    Outgoing out{MPI_REQUEST_NULL, std::move(bytes), to};
+    Outgoing out{MPI_REQUEST_NULL, std::move(bytes), to, tag == kBroadcast ? n_broadcasts_ : 0};
     ok(MPI_Isend(out.bytes->data(), count_of(out.bytes->size()), MPI_BYTE, to, tag, comm_, &out.request), what, to);
     int done = 0;
     ok(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), what, to);
@@ -288,12 +303,13 @@ class MpiComm final : public Communicator {
 
   // Sends complete in order, but for different peers: look at the oldest few.
   void reap() {
-    while (!outgoing_.empty()) {
-      int done = 0;
-      ok(MPI_Test(&outgoing_.front().request, &done, MPI_STATUS_IGNORE), "a message", outgoing_.front().to);
-      if (!done) return;
-      outgoing_.pop_front();
-    }
+    while (!outgoing_.empty() && is_done(outgoing_.front())) outgoing_.pop_front();
+  }
+
+  bool is_done(Outgoing& out) {
+    int done = 0;
+    ok(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), "a message", out.to);
+    return done != 0;
   }
 
   bool drain() noexcept {
@@ -322,7 +338,8 @@ class MpiComm final : public Communicator {
   double patience_s_;
   int n_exceptions_;
 
-  std::deque<Outgoing> outgoing_;     // buffered sends under way
+  std::deque<Outgoing> outgoing_;  // buffered sends under way
+  uint64_t n_broadcasts_ = 0;
   std::optional<Incoming> incoming_;  // a control message being received
 
   // Of the call in progress; kept for their memory.

@@ -20,6 +20,9 @@ class TimedComm : public Communicator {
   void broadcast(std::vector<std::byte>& bytes, int root) override {
     timed([&] { inner_->broadcast(bytes, root); });
   }
+  void flush(size_t most_left) override {
+    timed([&] { inner_->flush(most_left); });
+  }
   void send(TensorView m, int to, StreamRef s) override {
     timed([&] { inner_->send(m, to, s); });
   }

@@ -110,6 +110,11 @@ StepEvents Engine::events_of_step(int64_t step) {
   if (root_ != nullptr) {
     StepEvents events = std::move(published_.front());
     published_.pop_front();
+    // The others decide the next step from the same events. They must have them before this rank waits for a GPU that waits
+    // for theirs.
+    const double comm_before_s = options_.comm_s();
+    replica_.flush(published_.size());
+    wait_s_ += options_.comm_s() - comm_before_s;
     return events;
   }
   const double comm_before_s = options_.comm_s();  // by the same clock readings, so that it is a part of the step's comm_s

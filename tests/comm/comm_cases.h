@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -144,6 +145,35 @@ inline void broadcast_runs_ahead(Communicator& comm) {
         if (peer != root) comm.post({}, peer);
     if (text_of(bytes) != text(round)) ADD_FAILURE() << "round " << round << ": " << text_of(bytes).substr(0, 40);
   }
+  comm.barrier();
+}
+
+// What was flushed needs no call of its root any more to arrive; what wasn't may stay on its way.
+inline void flushed_broadcasts_arrive_by_themselves(Communicator& comm) {
+  const std::shared_ptr<std::byte> memory = make_node_memory(comm, 4096);
+  ASSERT_NE(memory, nullptr);
+  auto* n_have_first = reinterpret_cast<std::atomic<int>*>(memory.get());
+  auto* root_is_through = n_have_first + 1;
+  const auto comes = [](const auto& condition) {  // without a call of the communicator
+    for (int i = 0; i < 100'000 && !condition(); ++i) relax(1000);
+    return condition();
+  };
+  const Bytes first(3'000'000, std::byte{1}), second(3'000'000, std::byte{2});
+  Bytes bytes = first;
+  comm.broadcast(bytes, 0);
+  EXPECT_TRUE(bytes == first);
+  if (comm.rank() == 0) {
+    bytes = second;
+    comm.broadcast(bytes, 0);
+    comm.flush(1);
+    *root_is_through = 1;
+    EXPECT_TRUE(comes([&] { return *n_have_first == comm.size() - 1; }));
+  } else {
+    ++*n_have_first;
+    EXPECT_TRUE(comes([&] { return *root_is_through == 1; }));
+    comm.broadcast(bytes, 0);
+  }
+  EXPECT_TRUE(bytes == second);
   comm.barrier();
 }
 
@@ -295,6 +325,7 @@ inline const std::vector<CommCase> kCommCases = {
     {"gather_large", gather_large},
     {"gather_many", gather_many},
     {"broadcast_runs_ahead", broadcast_runs_ahead},
+    {"flushed_broadcasts_arrive_by_themselves", flushed_broadcasts_arrive_by_themselves},
     {"broadcast_sizes_and_roots", broadcast_sizes_and_roots},
     {"send_and_recv", send_and_recv},
     {"post_and_poll", post_and_poll},

@@ -59,7 +59,7 @@ enum class By { many, each, few };
 
 template <int kHeadDim>
 void launch_on_host(const Attention& a, By by) {
-  const int group = a.n_heads / a.n_kv_heads, few_rows = kFewRows / group * group + 1;
+  const int group = a.n_heads / a.n_kv_heads;
   const auto heads = static_cast<unsigned>(a.n_kv_heads);
   if (by == By::many)
     on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many_rows<kHeadDim>(a); });
@@ -67,7 +67,8 @@ void launch_on_host(const Attention& a, By by) {
     on_host::launch(dim3(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps)), 32 * kDecodeWarps,
                     [&] { attend_one_token<kHeadDim>(a, group + 1); });
   else
-    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps, [&] { attend_few_rows<kHeadDim>(a, few_rows); });
+    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps,
+                    [&] { attend_few_rows<kHeadDim>(a, a.few_rows + 1); });
 }
 
 // out[positions begin .. end) as one step computes them.
@@ -97,6 +98,7 @@ std::vector<float> attend(const Case& c, int begin, int end, By by) {
                     .n_each = 3,
                     .few = list,
                     .n_few = 3,
+                    .few_rows = std::min(n * group, kFewRows),
                     .tiles = tiles.data(),
                     .n_tiles = static_cast<int>(tiles.size())};
   std::fill(std::begin(memory), std::end(memory), static_cast<char>(0xFF));  // NaN

@@ -34,6 +34,7 @@ class Packer {
 // Which sequences attention's kernels take; the longest first, so that no block begins late and ends last.
 struct AttentionLists {
   std::vector<int32_t> each, few;
+  int32_t few_rows = 0;  // the most of a sequence in `few`
   std::vector<kernels::QueryTile> tiles;
 };
 
@@ -61,6 +62,7 @@ AttentionLists lists_of(const StepBatch& b, HeadShape heads) {
       lists.each.push_back(s);
     else
       lists.few.push_back(s);
+    if (n_rows <= kernels::kFewRows) lists.few_rows = std::max(lists.few_rows, n_rows);
   }
   const auto n_warps = static_cast<int64_t>(lists.each.size() + 4 * lists.few.size()) * heads.n_kv_heads;
   if (n_warps < 2 * kWarpsAtOnce) {
@@ -164,6 +166,7 @@ const CudaOps::AttentionWork& CudaOps::attention_work(HeadShape heads, const Dev
            .tiles = pack.put(lists.tiles),
            .n_each = static_cast<int>(lists.each.size()),
            .n_few = static_cast<int>(lists.few.size()),
+           .few_rows = lists.few_rows,
            .n_tiles = static_cast<int>(lists.tiles.size())};
   work_staging_.send(work_memory_.data(), pack.bytes());
   return work_;
@@ -201,7 +204,10 @@ DeviceBatch CudaOps::upload_decodes(const StepBatch& b) {
   batch.sample_rows = pack.put(filled(rows.sample_rows, n, 0));
   token_pages_ = pack.put(filled(rows.token_pages, n, -1));
   const auto n_rows = static_cast<int>(batch.n_rows);
-  work_ = {.heads = heads_, .n_each = lists.each.empty() ? 0 : n_rows, .n_few = lists.few.empty() ? 0 : n_rows};
+  work_ = {.heads = heads_,
+           .n_each = lists.each.empty() ? 0 : n_rows,
+           .n_few = lists.few.empty() ? 0 : n_rows,
+           .few_rows = lists.few_rows};
   work_.each = pack.put(filled(lists.each, n, -1));
   work_.few = pack.put(filled(lists.few, n, -1));
   batch.pages = pack.put(b.pages);

@@ -225,6 +225,7 @@ void CudaOps::attention(TensorView out, TensorView qkv, HeadShape heads, KvPages
                                 .n_each = work.n_each,
                                 .few = work.few,
                                 .n_few = work.n_few,
+                                .few_rows = work.few_rows,
                                 .tiles = work.tiles,
                                 .n_tiles = work.n_tiles};
   // Few long sequences, or the tiles of a short prompt, don't fill the GPU: they run beside the rest.

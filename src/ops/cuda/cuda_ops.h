@@ -79,7 +79,7 @@ class CudaOps final : public Ops {
     HeadShape heads;
     const int32_t *each = nullptr, *few = nullptr;
     const kernels::QueryTile* tiles = nullptr;
-    int n_each = 0, n_few = 0, n_tiles = 0;
+    int n_each = 0, n_few = 0, few_rows = 0, n_tiles = 0;
   };
   struct Graph {
     Graph() = default;
