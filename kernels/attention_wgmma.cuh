@@ -145,7 +145,7 @@ __device__ void attend_item(WgmmaMemory<kHeadDim>& m, const Attention& a, int n,
 
 template <int kHeadDim>
 __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_tile_rows(Attention a) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(LOCKSTEP_ON_HOST)
   extern __shared__ __align__(128) char memory[];
   auto& m = *reinterpret_cast<WgmmaMemory<kHeadDim>*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
   if (threadIdx.x < kWgmmaStages) {

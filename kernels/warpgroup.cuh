@@ -3,7 +3,9 @@
 //
 // A matrix in shared memory: panels of 64 columns, [rows][64] each, 128 bytes a row, their 16-byte pieces swizzled (piece ^ row % 8); panels
 // begin at multiples of 1024 bytes. Sums of 64 rows: warp w holds rows 16 w .., as mma (warp.cuh) gives them: d[4 n + i] is c[i] of columns 8 n ...
-#pragma once
+// A test runs kernels on the host with its own versions of these (tests/kernels/warpgroup_on_host.h, which defines the guard).
+#ifndef LOCKSTEP_KERNELS_WARPGROUP
+#define LOCKSTEP_KERNELS_WARPGROUP
 
 #include <cstdint>
 
@@ -114,3 +116,5 @@ struct Barrier {
 };
 
 }  // namespace lockstep::kernels
+
+#endif

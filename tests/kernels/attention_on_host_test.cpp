@@ -1,7 +1,7 @@
 // The attention kernels, run thread by thread on the host (on_host.h): against a double reference, and prefill, both kinds of
 // decode and any way of cutting a sequence give the same bytes.
 #include <gtest/gtest.h>
-#include "tests/kernels/on_host.h"  // before the kernels
+#include "tests/kernels/warpgroup_on_host.h"  // before the kernels
 
 #include <numeric>
 #include <random>
@@ -10,6 +10,7 @@
 #define __shared__  // `memory`, below
 
 #include "kernels/attention_kernels.cuh"
+#include "kernels/attention_wgmma.cuh"
 
 namespace lockstep::kernels {
 
@@ -55,7 +56,7 @@ struct Case {
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 };
 
-enum class By { many, each, few };
+enum class By { many, four_warps, each, few };  // four_warps: products of sm_90a
 
 template <int kHeadDim>
 void launch_on_host(const Attention& a, By by) {
@@ -63,7 +64,9 @@ void launch_on_host(const Attention& a, By by) {
   const auto heads = static_cast<unsigned>(a.n_kv_heads);
   if (by == By::many)
     on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many_rows<kHeadDim>(a); });
-  else if (by == By::each)
+  else if (by == By::four_warps) {
+    if constexpr (kHeadDim >= 64) on_host::launch(dim3(2), kWgmmaThreads, [&] { attend_tile_rows<kHeadDim>(a); });
+  } else if (by == By::each)
     on_host::launch(dim3(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps)), 32 * kDecodeWarps,
                     [&] { attend_one_token<kHeadDim>(a, group + 1); });
   else
@@ -174,6 +177,10 @@ TEST_P(OnHost, HoweverItIsCutTheBytesAreTheSame) {
   };
   same(length / 3, length, By::many, "in two parts");
   same(length - 1, length, By::many, "alone, as prefill");
+  if (c.shape.head_dim >= 64) {
+    same(0, length, By::four_warps, "products of four warps");
+    same(length / 3, length, By::four_warps, "products of four warps, in two parts");
+  }
   for (const int p : {0, 15, 16, 63, 64, length / 2, length - 1})
     if (p < length) {
       same(p, p + 1, By::each, "decode, one warp");

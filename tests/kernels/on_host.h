@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#define LOCKSTEP_ON_HOST
 #define LOCKSTEP_KERNELS_WARP
 #define LOCKSTEP_KERNELS_SYSTEM
 #undef __global__
