@@ -122,6 +122,14 @@ TEST(SameBytes, TokenUnit) {
   expect_equal({.max_batch_tokens = 64, .token_unit = 16});
   expect_equal({.mesh = {.pp = 2}, .max_sequences = 3, .n_pages = 16, .token_unit = 7});
 }
+// On GPUs the root waits for its GPU, and that for the other ranks': they must have their events by then.
+TEST(SameBytes, BroadcastsThatStayUntilTheyAreFlushed) {
+  ASSERT_EQ(::setenv("LOCKSTEP_COMM_TIMEOUT_S", "10", 1), 0);
+  expect_equal({.mesh = {.tp = 2}, .lag = 1, .hold_broadcasts = true});
+  expect_equal({.mesh = {.dp = 1, .pp = 2, .tp = 2}, .lag = 2, .ahead = 1, .hold_broadcasts = true});
+  expect_equal({.mesh = {.pp = 3}, .lag = 4, .n_pages = 16, .ahead = 0, .hold_broadcasts = true});
+  ::unsetenv("LOCKSTEP_COMM_TIMEOUT_S");
+}
 TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
 TEST(SameBytes, PrefixCache) {
   expect_equal({.max_sequences = 1, .prefix_cache = false});

@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/thread_comm.h"
 #include "engine/engine.h"
+#include "engine/held_comm.h"
 #include "engine/language.h"
 #include "engine/replica_root.h"
 #include "engine/work.h"
@@ -107,7 +108,9 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .token_unit = run.token_unit},
                 *comms.replica, root.get(),
                 {.lag = lag,
-                 .ahead = mesh.pp == 1 ? lag : 0,
+                 .ahead = run.ahead >= 0 ? run.ahead
+                          : mesh.pp == 1 ? lag
+                                         : 0,
                  .root = (mesh.pp - 1) * mesh.tp,
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = now_s,
@@ -148,6 +151,7 @@ Records run_tiny(const std::string& model_directory, const std::string& prompts,
     for (int r = 0; r < run.mesh.n_ranks(); ++r)
       ranks.emplace_back([&, r] {
         RankComms mine = std::move(comms[r]);
+        if (run.hold_broadcasts) mine.replica = std::make_unique<HeldComm>(std::move(mine.replica));
         try {
           run_rank(job, r, mine);
         } catch (const std::exception& e) {

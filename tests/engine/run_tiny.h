@@ -21,6 +21,8 @@ struct TinyRun {
   uint64_t seed = 0;
   bool prefix_cache = true;
   int64_t token_unit = 1;
+  int ahead = -1;                // -1: as run.cpp has it on CPUs
+  bool hold_broadcasts = false;  // until they are flushed
 };
 
 using Records = std::map<std::string, std::string>;  // custom_id -> the journal's record
