@@ -9,12 +9,13 @@ cd "$(dirname "$0")/.."
 build=${BUILD:-build/cuda} tiny=${TINY:-../shared/goldens/tiny}
 mkdir -p "$out"
 [ -f "$build/build.ninja" ] || cmake --preset cuda -B "$build" >/dev/null
-cmake --build "$build" --target lockstep test_ops_cuda test_kernels cuda_ops_bench kernel_times >/dev/null
+cmake --build "$build" --target lockstep test_ops_cuda test_model_cuda test_kernels cuda_ops_bench kernel_times >/dev/null
 date -u +%FT%TZ; git rev-parse HEAD 2>/dev/null || true
 nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader
 
 echo "== tests"
 "$build/tests/test_ops_cuda" | tail -n 3
+"$build/tests/test_model_cuda" | tail -n 3
 "$build/tests/test_kernels" | tail -n 3
 for model in "$tiny"/{qwen3,mistral-swa,llama-rope-llama3}; do
   [ -d "$model" ] || { echo "bytes: $model is absent"; continue; }

@@ -1,5 +1,6 @@
-// Whole models against Transformers in f32: all log-probabilities after each prompt and after each of its prefixes, greedy
-// tokens.
+// Whole models against Transformers in f32: log-probabilities after each prompt and after each of its prefixes, greedy tokens.
+// In f32 and bf16 on the CPU, and, in the program that is compiled with LOCKSTEP_TEST_CUDA, in bf16 on a GPU, skipped visibly
+// without one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,9 @@
 #include "model/stage.h"
 #include "ops/ops.h"
 #include "sched/scheduler.h"
+#ifdef LOCKSTEP_TEST_CUDA
+#include "ops/cuda/cuda_device.h"
+#endif
 
 namespace lockstep {
 namespace {
@@ -19,8 +23,20 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Logits agree to 1e-3 in f32 (the goldens' README: noise floor 1e-5); log-probabilities are logits up to a constant.
-constexpr double kTolerance = 1e-3;
+// Logits agree to 1e-3 in f32 (the goldens' README: noise floor 1e-5); log-probabilities are logits up to a constant. In bf16,
+// where each result of a layer is rounded by up to 2^-9 of itself and attention's weights with their scores, the worst of 2000
+// logits is off by 0.1 to 0.21 on the CPU; logits of another position, or without a rotation, norm or bias, are off by their
+// own size, 2 (rms) to 11.
+constexpr double kTolerance = 1e-3, kBf16Tolerance = 0.4;
+
+#ifdef LOCKSTEP_TEST_CUDA
+constexpr bool kOnGpu = true;
+std::unique_ptr<Ops> make_ops() { return make_cuda_ops({.device = 0, .n_slots = 64}); }
+#else
+constexpr bool kOnGpu = false;
+std::unique_ptr<Ops> make_ops() { return make_cpu_ops({.n_threads = 1, .n_slots = 64}); }
+int n_gpus() { return 0; }
+#endif
 
 Json read_json(const fs::path& path) {
   std::ifstream file(path);
@@ -30,13 +46,13 @@ Json read_json(const fs::path& path) {
 // One rank, one stage; runs requests to their end and returns each one's samples in order.
 class Runner {
  public:
-  Runner(const std::string& path, int64_t max_batch_tokens)
+  Runner(const std::string& path, int64_t max_batch_tokens, DType dtype)
       : checkpoint_(Checkpoint::open(path)),
-        ops_(make_cpu_ops({.n_threads = 1, .n_slots = 64})),
+        ops_(make_ops()),
         comm_(make_solo_comm()),
         max_len_(std::min<int64_t>(512, config().max_positions)),
         stage_(*checkpoint_,
-               {.dtype = DType::f32,
+               {.dtype = dtype,
                 .vocab = config().vocab,
                 .max_model_len = max_len_,
                 .max_batch_tokens = max_batch_tokens,
@@ -94,12 +110,15 @@ class Runner {
   RequestId next_id_ = 0;
 };
 
-// log_softmax(logits)[i] for every token, from the sample's complete list.
+// log_softmax(logits)[i] for every token of the sample's list, which is complete on the CPU.
 double worst_difference(const SampledToken& sample, const std::vector<double>& logits) {
   double max = -INFINITY, sum = 0, worst = 0;
   for (const double l : logits) max = std::max(max, l);
   for (const double l : logits) sum += std::exp(l - max);
-  EXPECT_EQ(sample.top.size(), logits.size());
+  if (kOnGpu)
+    EXPECT_GE(sample.top.size(), 5u);
+  else
+    EXPECT_EQ(sample.top.size(), logits.size());
   for (const auto& [token, logprob] : sample.top)
     worst = std::max(worst, std::abs(logprob - (logits.at(token) - max - std::log(sum))));
   return worst;
@@ -108,16 +127,20 @@ double worst_difference(const SampledToken& sample, const std::vector<double>& l
 struct Family {
   std::string name;
   int64_t budget;
+  DType dtype = DType::f32;
 };
-void PrintTo(const Family& f, std::ostream* out) { *out << f.name << ", budget " << f.budget; }
+void PrintTo(const Family& f, std::ostream* out) { *out << f.name << ", budget " << f.budget << ", " << name_of(f.dtype); }
 
 class GoldenModel : public ::testing::TestWithParam<Family> {};
 
 TEST_P(GoldenModel, AgreesWithTransformers) {
   const fs::path directory = fs::path(LOCKSTEP_SHARED) / "goldens/tiny" / GetParam().name;
   if (!fs::exists(directory)) GTEST_SKIP() << directory << " is absent";
+  if (kOnGpu && n_gpus() == 0) GTEST_SKIP() << "no GPU";
   const Json golden = read_json(directory / "golden.json");
-  Runner runner(directory, GetParam().budget);
+  const bool is_f32 = GetParam().dtype == DType::f32;
+  const double tolerance = is_f32 ? kTolerance : kBf16Tolerance;
+  Runner runner(directory, GetParam().budget, GetParam().dtype);
   const auto vocab = static_cast<int32_t>(runner.config().vocab);
   double worst_logits = 0, worst_position = 0;
   int n_positions = 0, n_tokens = 0;
@@ -134,7 +157,7 @@ TEST_P(GoldenModel, AgreesWithTransformers) {
       for (const auto& [token, logprob] : answers[i][0].top)
         if (token == ids[i + 1]) worst_position = std::max(worst_position, std::abs(logprob - want)), ++n_positions;
     }
-    if (prompt["greedy_min_margin"].get<double>() >= 1e-3) {
+    if (prompt["greedy_min_margin"].get<double>() >= tolerance) {
       const auto tokens = runner.generate({ids}, 24, -1);
       const auto want = prompt["greedy"].get<std::vector<TokenId>>();
       for (size_t i = 0; i < want.size(); ++i, ++n_tokens) EXPECT_EQ(tokens[0][i].token, want[i]) << "greedy token " << i;
@@ -142,22 +165,30 @@ TEST_P(GoldenModel, AgreesWithTransformers) {
   }
   std::printf("%s: logits within %.1e, %d positions within %.1e, %d greedy tokens\n", GetParam().name.c_str(), worst_logits,
               n_positions, worst_position, n_tokens);
-  EXPECT_LT(worst_logits, kTolerance);
-  EXPECT_LT(worst_position, kTolerance);
-  EXPECT_GT(n_positions, 100);
-  EXPECT_GT(n_tokens, 0);
+  EXPECT_LT(worst_logits, tolerance);
+  EXPECT_LT(worst_position, tolerance);
+  EXPECT_GT(n_positions, kOnGpu ? 10 : 100);  // a GPU's lists are short
+  if (is_f32) EXPECT_GT(n_tokens, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
-                         ::testing::Values(Family{"llama", 256}, Family{"llama", 7}, Family{"llama-mha-f32", 256},
-                                           Family{"llama-rope-llama3", 256}, Family{"mistral-swa", 256},
-                                           Family{"mistral-swa", 5}, Family{"qwen2", 256}, Family{"qwen3", 256}),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param.name + "_" + std::to_string(param_info.param.budget);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+std::vector<Family> families() {
+  std::vector<Family> all;
+  if (!kOnGpu)
+    all = {{"llama", 256},       {"llama", 7},   {"llama-mha-f32", 256}, {"mistral-swa", 5}, {"llama-rope-llama3", 256},
+           {"mistral-swa", 256}, {"qwen2", 256}, {"qwen3", 256}};
+  for (const char* name : {"llama", "llama-mha-f32", "llama-rope-llama3", "mistral-swa", "qwen2", "qwen3"})
+    all.push_back({name, 64, DType::bf16});
+  return all;
+}
 
+INSTANTIATE_TEST_SUITE_P(Families, GoldenModel, ::testing::ValuesIn(families()), [](const auto& param_info) {
+  const Family& family = param_info.param;
+  std::string name = family.name + "_" + std::to_string(family.budget) + (family.dtype == DType::bf16 ? "_bf16" : "");
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+#ifndef LOCKSTEP_TEST_CUDA
 TEST(GoldenGguf, AgreesWithTheDequantisedModel) {
   const fs::path directory = fs::path(LOCKSTEP_SHARED) / "goldens/tiny_gguf";
   if (!fs::exists(directory)) GTEST_SKIP() << directory << " is absent";
@@ -167,7 +198,7 @@ TEST(GoldenGguf, AgreesWithTheDequantisedModel) {
   for (const auto& [name, model] : golden["models"].items()) {
     const fs::path path = directory / name;
     if (!fs::exists(path)) continue;  // the goldens know of more than travel
-    Runner runner(path, 64);
+    Runner runner(path, 64, DType::f32);
     const auto last = runner.generate(prompts, 1, static_cast<int32_t>(runner.config().vocab));
     double worst = 0;
     for (size_t i = 0; i < prompts.size(); ++i)
@@ -178,6 +209,7 @@ TEST(GoldenGguf, AgreesWithTheDequantisedModel) {
   }
   EXPECT_GE(n_models, 4);
 }
+#endif
 
 }  // namespace
 }  // namespace lockstep
