@@ -304,10 +304,11 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attenti
 
 // ---- decode, a block to a sequence and kv head: its chunks are dealt to the warps, and merged in order round by round ----
 
-// What the warps found in one round of chunks, and the merged result; n_rows rows each.
+// What the warps found in one round of chunks, how it is merged, and the merged result; n_rows rows each.
 template <int kHeadDim>
 struct Round {
   float *o, *sum, *max;              // [kDecodeWarps][n_rows][kHeadDim], [kDecodeWarps][n_rows] twice
+  float2* factors;                   // [kDecodeWarps][n_rows]  of what came before, and of the chunk
   float *all_o, *all_sum, *all_max;  // [n_rows][kHeadDim], [n_rows] twice
   __device__ Round(char* memory, int n_rows) {
     o = reinterpret_cast<float*>(memory);
@@ -316,8 +317,11 @@ struct Round {
     max = sum + kDecodeWarps * n_rows;
     all_sum = max + kDecodeWarps * n_rows;
     all_max = all_sum + n_rows;
+    factors = reinterpret_cast<float2*>(all_max + n_rows);  // an even number of floats before it
   }
-  static size_t bytes(int n_rows) { return static_cast<size_t>(kDecodeWarps + 1) * n_rows * (kHeadDim + 2) * sizeof(float); }
+  static size_t bytes(int n_rows) {
+    return static_cast<size_t>(n_rows) * ((kDecodeWarps + 1) * (kHeadDim + 2) + 2 * kDecodeWarps) * sizeof(float);
+  }
 };
 
 template <int kHeadDim>
@@ -368,25 +372,25 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a
       }
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < n_rows * kHeadDim; e += 32 * kDecodeWarps) {
-      const int r = e / kHeadDim;
-      float o = round.all_o[e], max = round.all_max[r];
-      for (int w = 0; w < n_chunks; ++w) {
-        const Merge merge(max, round.max[w * most_rows + r]);
-        o = merge(o, round.o[(w * most_rows + r) * kHeadDim + e % kHeadDim]);
-        max = merge.max;
-      }
-      round.all_o[e] = o;
-    }
-    __syncthreads();
     if (const int r = static_cast<int>(threadIdx.x); r < n_rows) {
       float sum = round.all_sum[r], max = round.all_max[r];
       for (int w = 0; w < n_chunks; ++w) {
         const Merge merge(max, round.max[w * most_rows + r]);
+        round.factors[w * most_rows + r] = {merge.before, merge.chunk};
         sum = merge(sum, round.sum[w * most_rows + r]);
         max = merge.max;
       }
       round.all_sum[r] = sum, round.all_max[r] = max;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < n_rows * kHeadDim; e += 32 * kDecodeWarps) {
+      const int r = e / kHeadDim;
+      float o = round.all_o[e];
+      for (int w = 0; w < n_chunks; ++w) {
+        const float2 factors = round.factors[w * most_rows + r];
+        o = merged(o, factors.x, round.o[(w * most_rows + r) * kHeadDim + e % kHeadDim], factors.y);
+      }
+      round.all_o[e] = o;
     }
     __syncthreads();
   }

@@ -41,7 +41,7 @@ struct AttentionLists {
 // A sequence may be one warp's if it has kShort positions at most, and half of what a warp has on average, so that no warp ends
 // long after the others: a GPU works on about kWarpsAtOnce at a time (an H200's 132 multiprocessors), and is busy with twice
 // as many. Sequences of kAnyway positions are over soon in any case.
-constexpr int64_t kShort = 640, kAnyway = 256;
+constexpr int64_t kShort = 2048, kAnyway = 256;
 constexpr int64_t kWarpsAtOnce = 1584;
 
 int64_t longest_of_one_warp(const StepBatch& b, HeadShape heads) {
