@@ -1,4 +1,4 @@
-// Decode reads 4 head_dim bytes a position and kv head, once, so memory decides: 0.93 of a copy's rate at 256 x 1024 on an H200, 0.84 at 1024 x 300, where
+// Decode reads 4 head_dim bytes a position and kv head, once, so memory decides: 0.93 of a copy's rate at 256 x 1024 on an H200, 0.83 at 1024 x 300, where
 // a sequence's beginning and end weigh more. Prefill: 128 query rows a block; 4 head_dim flops a (query, key) pair, so the matrix units decide: on sm_90a 0.56 of a
 // large product's rate at 8192 positions, 0.38 at 1024; the rest goes to exponentials, and at short lengths to the chunks at a tile's end.
 #include "kernels/attention.h"
@@ -7,6 +7,7 @@
 
 #include "kernels/attention_kernels.cuh"
 #include "kernels/attention_wgmma.cuh"
+#include "kernels/this_gpu.h"
 
 namespace lockstep::kernels {
 
@@ -16,15 +17,6 @@ template <class Kernel>
 cudaError_t allow_memory(Kernel kernel, size_t bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
-
-#ifdef LOCKSTEP_WGMMA
-int of_this_gpu(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, attribute, device);
-  return value;
-}
-#endif
 
 template <int kHeadDim>
 cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {

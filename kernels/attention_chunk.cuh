@@ -167,6 +167,22 @@ struct Merge {
   }
 };
 
+// A chunk's sums of values `o`, of a thread's two rows, into all that came before it.
+template <int n>
+__device__ inline void merge_chunk(float (&all)[n][4], float (&all_sum)[2], float (&all_max)[2], const float (&o)[n][4],
+                                   const Weights<1>& weights) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const Merge merge(all_max[h], weights.max[0][h]);
+    all_max[h] = merge.max;
+    all_sum[h] = merge(all_sum[h], weights.sum[0][h]);
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+#pragma unroll
+      for (int i = 2 * h; i < 2 * h + 2; ++i) all[j][i] = merge(all[j][i], o[j][i]);
+  }
+}
+
 __device__ inline float quotient(float o, float sum) { return __fadd_rn(__fdiv_rn(o, sum), 0.0f); }  // and no -0
 
 }  // namespace lockstep::kernels

@@ -30,6 +30,12 @@ __device__ int2 seen_by(const Attention& a, const Sequence& s, int begin, int en
   return {a.window > 0 && low >= a.window ? low - a.window + 1 : 0, high};
 }
 
+template <int kHeadDim>
+__device__ const __nv_bfloat16* query_of(const Attention& a, const Sequence& s, int kv_head, int row) {
+  const int group = a.n_heads / a.n_kv_heads;
+  return a.qkv + static_cast<size_t>(s.q_begin + row / group) * a.qkv_stride + (kv_head * group + row % group) * kHeadDim;
+}
+
 // Rows first_row .. of the sequence into `memory`, from row 0 of it on; the rest of its n_memory rows become zeros.
 template <int kHeadDim>
 __device__ void copy_rows(__nv_bfloat16* memory, int n_memory, const Attention& a, const Sequence& s, int kv_head, int first_row, int thread,
@@ -38,7 +44,7 @@ __device__ void copy_rows(__nv_bfloat16* memory, int n_memory, const Attention& 
   const int group = a.n_heads / a.n_kv_heads, n_rows = s.n_new * group;
   for (int i = thread; i < n_memory * kPieces; i += n_threads) {
     const int row = i / kPieces, piece = i % kPieces, r = first_row + row;
-    const __nv_bfloat16* from = a.qkv + static_cast<size_t>(s.q_begin + r / group) * a.qkv_stride + (kv_head * group + r % group) * kHeadDim;
+    const __nv_bfloat16* from = query_of<kHeadDim>(a, s, kv_head, r);
     *reinterpret_cast<uint4*>(&memory[at<kHeadDim>(row, piece)]) =
         r < n_rows ? reinterpret_cast<const uint4*>(from)[piece] : uint4{0, 0, 0, 0};
   }
@@ -281,16 +287,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attenti
     float o[kHeadDim / 8][4];
     Weights<1> weights;
     attend_chunk(o, weights, tiles, rows, chunk, scale);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const Merge merge(all_max[h], weights.max[0][h]);
-      all_max[h] = merge.max;
-      all_sum[h] = merge(all_sum[h], weights.sum[0][h]);
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n)
-#pragma unroll
-        for (int i = 2 * h; i < 2 * h + 2; ++i) all[n][i] = merge(all[n][i], o[n][i]);
-    }
+    merge_chunk(all, all_sum, all_max, o, weights);
   }
   wait_copies<0>();
 

@@ -15,7 +15,7 @@ constexpr int kWgmmaStages = 4;  // chunks in shared memory
 template <int kHeadDim>
 struct WgmmaMemory {
   static constexpr int kPanels = kHeadDim / 64;
-  __nv_bfloat16 q[2][kPanels][kTileRows][64];  // of the item at work, and of the next
+  __nv_bfloat16 q[2][kPanels][kTileRows][64];  // of the item at work, and of the next; each panel swizzled as `at<64>` has it
   struct {
     __nv_bfloat16 keys[kPanels][kKvChunk][64], values[kPanels][kKvChunk][64];
   } stages[kWgmmaStages];
@@ -29,8 +29,6 @@ template <int kHeadDim>
 constexpr size_t wgmma_memory() {
   return sizeof(WgmmaMemory<kHeadDim>) + 1024;  // to begin at a multiple of 1024
 }
-
-__device__ inline int swizzled(int row, int piece) { return row * 64 + (piece % 8 ^ row % 8) * 8; }
 
 // A block's items are blockIdx.x, + gridDim.x, ...; each is a tile and a kv head. The loading group runs ahead of the computing ones, into the
 // next item too. Warp t of it brings tile t of each chunk, its keys and its values.
@@ -56,8 +54,8 @@ __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
       m.items[n % 2] = {s.q_begin, s.n_new, s.kv_length, kv_head, tile.first_row, first_chunk, n_chunks};
     for (int i = threadIdx.x; i < kTileRows * kPieces; i += kGroupThreads) {
       const int row = i / kPieces, piece = i % kPieces, r = min(tile.first_row + row, n_rows - 1);
-      const __nv_bfloat16* from = a.qkv + static_cast<size_t>(s.q_begin + r / group) * a.qkv_stride + (kv_head * group + r % group) * kHeadDim;
-      copy_async(&m.q[n % 2][piece / 8][0][swizzled(row, piece)], from + piece * 8, tile.first_row + row < n_rows);
+      copy_async(&m.q[n % 2][piece / 8][0][at<64>(row, piece % 8)], query_of<kHeadDim>(a, s, kv_head, r) + piece * 8,
+                 tile.first_row + row < n_rows);
     }
     for (int i = 0; i < n_chunks; ++i, ++n_loaded) {
       const int stage = n_loaded % kWgmmaStages, chunk = first_chunk + i;
@@ -67,7 +65,7 @@ __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
       m.read[stage].wait(n_loaded / kWgmmaStages - 1);
 #pragma unroll
       for (int j = lane; j < kKvTile * kPieces; j += 32) {
-        const int row = j / kPieces, piece = j % kPieces, to = swizzled(t * kKvTile + row, piece);
+        const int row = j / kPieces, piece = j % kPieces, to = at<64>(t * kKvTile + row, piece % 8);
         copy_async(&m.stages[stage].keys[piece / 8][0][to], keys + j * 8, row < n_valid);
         copy_async(&m.stages[stage].values[piece / 8][0][to], keys + kPart + j * 8, row < n_valid);
       }
@@ -120,16 +118,7 @@ __device__ void attend_item(WgmmaMemory<kHeadDim>& m, const Attention& a, int n,
                      matrix_at(&m.stages[stage].values[0][t * kKvTile][0], sizeof m.stages[stage].values[0]), t > 0);
       wgmma_end();
       if (lane == 0) m.read[stage].arrive();
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const Merge merge(all_max[h], weights.max[0][h]);
-        all_max[h] = merge.max;
-        all_sum[h] = merge(all_sum[h], weights.sum[0][h]);
-#pragma unroll
-        for (int j = 0; j < kHeadDim / 8; ++j)
-#pragma unroll
-          for (int e = 2 * h; e < 2 * h + 2; ++e) all[j][e] = merge(all[j][e], o[j][e]);
-      }
+      merge_chunk(all, all_sum, all_max, o, weights);
     } else if (lane == 0) {
       m.read[stage].arrive();
     }

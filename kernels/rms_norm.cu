@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "kernels/this_gpu.h"
+
 namespace lockstep::kernels {
 
 // ---- kernels ----
@@ -129,10 +131,7 @@ cudaError_t launch(const NormRows& a, cudaStream_t stream) {
                       : n_pieces <= 2 ? norm_rows<kAdd, 2>
                       : n_pieces <= 4 ? norm_rows<kAdd, 4>
                                       : norm_rows<kAdd, kMaxPieces>;
-  int device = 0, n_multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  const int n_blocks = n_pieces <= 2 ? std::min(a.n_rows, kBlocksAtOnce * n_multiprocessors) : a.n_rows;
+  const int n_blocks = n_pieces <= 2 ? std::min(a.n_rows, kBlocksAtOnce * of_this_gpu(cudaDevAttrMultiProcessorCount)) : a.n_rows;
   kernel<<<n_blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }

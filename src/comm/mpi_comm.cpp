@@ -227,9 +227,7 @@ class MpiComm final : public Communicator {
     reap();
     Outgoing out{MPI_REQUEST_NULL, std::move(bytes), to, tag == kBroadcast ? n_broadcasts_ : 0};
     ok(MPI_Isend(out.bytes->data(), count_of(out.bytes->size()), MPI_BYTE, to, tag, comm_, &out.request), what, to);
-    int done = 0;
-    ok(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), what, to);
-    if (!done) outgoing_.push_back(std::move(out));
+    if (!is_done(out, what)) outgoing_.push_back(std::move(out));
   }
 
   // Waits for the next message of `from` with this tag, whatever its length.
@@ -306,9 +304,9 @@ class MpiComm final : public Communicator {
     while (!outgoing_.empty() && is_done(outgoing_.front())) outgoing_.pop_front();
   }
 
-  bool is_done(Outgoing& out) {
+  bool is_done(Outgoing& out, const char* what = "a message") {
     int done = 0;
-    ok(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), "a message", out.to);
+    ok(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), what, out.to);
     return done != 0;
   }
 

@@ -79,7 +79,7 @@ void check_device(const RunOptions& options, const Mesh& mesh) {
 #ifdef LOCKSTEP_NCCL
   const char* tried = std::getenv("LOCKSTEP_TRY_SEVERAL_GPUS");
   if (tried != nullptr && std::string_view(tried) == "1") return;
-  const char* why = "built, but not run on several GPUs yet; LOCKSTEP_TRY_SEVERAL_GPUS=1 tries it";
+  const char* why = "built, but not seen right with large models yet; LOCKSTEP_TRY_SEVERAL_GPUS=1 tries it";
 #else
   const char* why = "this lockstep was built without NCCL";
 #endif

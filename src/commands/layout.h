@@ -38,7 +38,7 @@ Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions&
 // The scheduler's lag: a step for each stage but one, so that all have work, and on GPUs one more, so that the host prepares a
 // step while the GPU computes the one before.
 int lag_of(const RunOptions& options, const Mesh& mesh);
-int ahead_of(const RunOptions& options,
-             const Mesh& mesh);  // steps launched before the oldest is collected: with stages only on GPUs, one
+// Steps launched before the oldest is collected: with stages only on GPUs, one.
+int ahead_of(const RunOptions& options, const Mesh& mesh);
 
 }  // namespace lockstep

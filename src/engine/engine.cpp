@@ -107,22 +107,21 @@ void Engine::publish(StepEvents events) {
 StepEvents Engine::events_of_step(int64_t step) {
   check(step == next_events_, "events of step ", step, " wanted, ", next_events_, " are next");
   ++next_events_;
+  const double comm_before_s = options_.comm_s();  // by the same clock readings, so that it is a part of the step's comm_s
+  StepEvents events;
   if (root_ != nullptr) {
-    StepEvents events = std::move(published_.front());
+    events = std::move(published_.front());
     published_.pop_front();
     // The others decide the next step from the same events. They must have them before this rank waits for a GPU that waits
     // for theirs.
-    const double comm_before_s = options_.comm_s();
     replica_.flush(published_.size());
-    wait_s_ += options_.comm_s() - comm_before_s;
-    return events;
+  } else {
+    std::vector<std::byte> bytes;
+    replica_.broadcast(bytes, options_.root);
+    ByteReader r(bytes);
+    events = get_step_events(r);
   }
-  const double comm_before_s = options_.comm_s();  // by the same clock readings, so that it is a part of the step's comm_s
-  std::vector<std::byte> bytes;
-  replica_.broadcast(bytes, options_.root);
   wait_s_ += options_.comm_s() - comm_before_s;
-  ByteReader r(bytes);
-  StepEvents events = get_step_events(r);
   check(events.step == step, "events of step ", events.step, " arrived, ", step, " expected");
   return events;
 }

@@ -259,20 +259,28 @@ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row) {
   on_host::all_lanes(0);  // all have read before anyone goes on and writes
 }
 
-inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+// Element k of a pair in one word.
+inline float of_pair(uint32_t pair, unsigned k) {
+  return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(k % 2 == 0 ? pair : pair >> 16)));
+}
+
+// A [16, 16] of a warp's registers.
+struct LeftMatrix {
   struct Quad {
     uint32_t x[4];
   };
-  const auto as = on_host::all_lanes(Quad{{a[0], a[1], a[2], a[3]}});
+  std::array<Quad, 32> lanes;
+  explicit LeftMatrix(const uint32_t (&a)[4]) : lanes(on_host::all_lanes(Quad{{a[0], a[1], a[2], a[3]}})) {}
+  float operator()(unsigned row, unsigned k) const { return of_pair(lanes[row % 8 * 4 + k % 8 / 2].x[k / 8 * 2 + row / 8], k); }
+};
+
+inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const LeftMatrix left(a);
   const auto bs = on_host::all_lanes(std::array<uint32_t, 2>{b0, b1});
-  const auto value = [](uint32_t pair, unsigned k) {
-    return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(k % 2 == 0 ? pair : pair >> 16)));
-  };
   const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned row = g + i / 2 * 8, column = t + i % 2;
-    for (unsigned k = 0; k < 16; ++k)
-      c[i] += value(as[row % 8 * 4 + k % 8 / 2].x[k / 8 * 2 + row / 8], k) * value(bs[column * 4 + k % 8 / 2][k / 8], k);
+    for (unsigned k = 0; k < 16; ++k) c[i] += left(row, k) * of_pair(bs[column * 4 + k % 8 / 2][k / 8], k);
   }
 }
 

@@ -40,17 +40,7 @@ inline void wgmma_64(float (&d)[32], uint64_t a, uint64_t b, bool add) {
 
 template <size_t n>
 void wgmma_values(float (&d)[n], const uint32_t (&a)[4], uint64_t b, bool add) {
-  struct Quad {
-    uint32_t x[4];
-  };
-  const auto as = on_host::all_lanes(Quad{{a[0], a[1], a[2], a[3]}});
-  add_products_of(
-      d, add,
-      [&](unsigned row, unsigned k) {
-        const uint32_t pair = as[row % 8 * 4 + k % 8 / 2].x[k / 8 * 2 + row / 8];
-        return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(k % 2 == 0 ? pair : pair >> 16)));
-      },
-      [&](unsigned k, unsigned column) { return value_at(b, k, column); });
+  add_products_of(d, add, LeftMatrix(a), [&](unsigned k, unsigned column) { return value_at(b, k, column); });
 }
 
 inline void wgmma_begin() {}
