@@ -1,10 +1,12 @@
 // Each op of a Llama-3.1-8B layer on one GPU, beside what the same GPU does at most in the same run: an 8192^3 bf16 product and
 // a large copy. A line: time, bytes and flops by the op's own formula, and their share of those rates.
 //   cuda_ops_bench [NAME...]     (all ops, or those whose name contains one of the words)
+// SUSTAIN=S: each op again for S seconds, as a run would have it: its time then, and watts by the GPU's energy counter.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "ops/cuda/cuda_device.h"
 #include "ops/ops.h"
+#include "telemetry/nvml.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +39,16 @@ double seconds_of(const std::function<void()>& work, int repeats) {
   return times[times.size() / 2];
 }
 
+// Time of each, and watts, of `work` again and again for so long.
+void report_sustained(const std::function<void()>& work, double each, double wanted_s) {
+  static std::string why_not;
+  static const ReadGpu read = nvml_reader(gpu_bus_id(0), kNvmlLibrary, why_not);
+  const int n = std::max(1, static_cast<int>(wanted_s / each)) / 5 + 1;
+  const double before = read ? read().energy_j : 0, s = seconds_of(work, n);
+  const double watts = read ? (read().energy_j - before) / (s * n * 5) : 0;
+  std::printf("  sustained %9.1f us, %.0f W", s * 1e6, watts);
+}
+
 struct Peak {
   double bytes_a_second = 0, flops = 0;
 };
@@ -47,8 +60,10 @@ void report(const std::string& name, double bytes, double flops, const std::func
       std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return name.find(w) != std::string::npos; }))
     return;
   const double s = seconds_of(work, repeats);
-  std::printf("%-34s %9.1f us  %7.2f TB/s %5.1f %% of copy  %7.1f TFLOP/s %5.1f %% of product\n", name.c_str(), s * 1e6,
+  std::printf("%-34s %9.1f us  %7.2f TB/s %5.1f %% of copy  %7.1f TFLOP/s %5.1f %% of product", name.c_str(), s * 1e6,
               bytes / s * 1e-12, 100 * bytes / s / peak.bytes_a_second, flops / s * 1e-12, 100 * flops / s / peak.flops);
+  if (const char* sustain = std::getenv("SUSTAIN")) report_sustained(work, s, std::atof(sustain));
+  std::puts("");
   std::fflush(stdout);
 }
 
@@ -72,6 +87,13 @@ LinearWeight weight(Ops& ops, int64_t n_out, int64_t k) {
   });
 }
 
+std::vector<float> random_values(int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  uint32_t state = 7;
+  for (float& v : values) v = static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
+  return values;
+}
+
 // ---- the ops ----
 
 void measure_peak(Ops& ops) {
@@ -81,10 +103,7 @@ void measure_peak(Ops& ops) {
   peak.bytes_a_second = 2 * static_cast<double>(bytes) / copy;
   const LinearWeight w = weight(ops, 8192, 8192);
   const Matrix x(ops, DType::bf16, 8192, 8192), out(ops, DType::bf16, 8192, 8192);
-  std::vector<float> values(8192 * 8192);
-  uint32_t state = 7;
-  for (float& v : values) v = static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
-  ops.upload(x.view, values.data());
+  ops.upload(x.view, random_values(8192 * 8192).data());
   const double product = seconds_of([&] { ops.linear(out.view, x.view, w); }, 10);
   peak.flops = 2.0 * 8192 * 8192 * 8192 / product;
   std::printf("copy %.2f TB/s, 8192^3 bf16 product %.0f TFLOP/s\n", peak.bytes_a_second * 1e-12, peak.flops * 1e-12);
@@ -144,7 +163,9 @@ void measure_attention(Ops& ops) {
     const Matrix rope(ops, DType::f32, 8192, 128);
     const size_t page_bytes = ops.kv_page_bytes(DType::bf16, 8, 128);
     const Buffer cache = ops.allocate(page_bytes * b.pages.size());
-    cudaMemset(cache.data(), 0x3c, cache.bytes());
+    ops.upload(cache.matrix(DType::bf16, static_cast<int64_t>(cache.bytes() / 256), 128),
+               random_values(static_cast<int64_t>(cache.bytes() / 2)).data());
+    ops.upload(qkv.view, random_values(qkv.view.rows * qkv.view.cols).data());
     const KvPages kv{cache.data(), DType::bf16, static_cast<int64_t>(b.pages.size()), 8, 128};
     const DeviceBatch batch = ops.upload_batch(b);
     const double length = c.length, n_new = c.n_new, n = static_cast<double>(c.n_seqs);
