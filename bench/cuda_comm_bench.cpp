@@ -1,5 +1,6 @@
 // All-gathers between the GPUs of one node: bytes right, then microseconds, one by one and in a CUDA graph, by stores into the
-// peers' memory and by NCCL. The ranks' columns are as even as can be.
+// peers' memory and by NCCL; of many rows, also by copy engines, as they go on beside products. The ranks' columns are as even
+// as can be.
 //   mpirun -np 2 build/cuda/bench/cuda_comm_bench
 #include <cuda_runtime.h>
 
@@ -44,8 +45,10 @@ void measure(MpiSession& mpi, cudaStream_t stream, bool peers) {
   std::byte* memory[2];  // used in turn, as a layer does
   for (std::byte*& one : memory) check_cuda_call(cudaMalloc(&one, kMostBytes), "a matrix");
   if (mpi.rank == 0)
-    std::printf("%s\n| rows x columns | bytes to each peer | one by one, us | in a graph, us | GB/s |\n|---|--:|--:|--:|--:|\n",
-                peers ? "peers" : "NCCL");
+    std::printf(
+        "%s\n| rows x columns | bytes to each peer | one by one, us | in a graph, us | GB/s | beside, us |\n"
+        "|---|--:|--:|--:|--:|--:|\n",
+        peers ? "peers" : "NCCL");
   for (const int64_t cols : kCols)
     for (const int64_t rows : kRows) {
       std::vector<Range> ranges;
@@ -63,7 +66,10 @@ void measure(MpiSession& mpi, cudaStream_t stream, bool peers) {
                                           static_cast<size_t>(cols) * 2, static_cast<size_t>(mine.size()) * 2,
                                           static_cast<size_t>(rows), cudaMemcpyHostToDevice, stream),
                         "filling");
-        comm->all_gather(matrix, ranges);
+        if (round < 2 || rows < comm->rows_beside())
+          comm->all_gather(matrix, ranges);
+        else
+          comm->begin_gather(matrix, {0, rows}, ranges), comm->end_gather();
         check_cuda_call(cudaMemcpyAsync(host.data(), matrix.data, host.size() * 2, cudaMemcpyDeviceToHost, stream), "looking");
         check_cuda_call(cudaStreamSynchronize(stream), "looking");
         for (int64_t row = 0; row < rows; ++row)
@@ -88,11 +94,21 @@ void measure(MpiSession& mpi, cudaStream_t stream, bool peers) {
       comm->barrier();
       const double graph_us = time_of(stream, kRepeats, [&] { check_cuda_call(cudaGraphLaunch(exec, stream), "replaying"); });
       cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+      double beside_us = 0;
+      if (rows >= comm->rows_beside()) {
+        comm->barrier();
+        beside_us = time_of(stream, kRepeats, [&] {
+          for (int i = 0; i < kRepeats; ++i) {
+            comm->begin_gather({memory[i % 2], DType::bf16, rows, cols, cols}, {0, rows}, ranges);
+            comm->end_gather();
+          }
+        });
+      }
       const int64_t bytes = rows * mine.size() * 2;
       if (mpi.rank == 0 || n_wrong > 0)
-        std::printf("| %lld x %lld%s | %lld | %.1f | %.1f | %.1f |\n", static_cast<long long>(rows),
+        std::printf("| %lld x %lld%s | %lld | %.1f | %.1f | %.1f | %.1f |\n", static_cast<long long>(rows),
                     static_cast<long long>(cols), n_wrong > 0 ? " WRONG" : "", static_cast<long long>(bytes), us, graph_us,
-                    static_cast<double>(bytes) / graph_us / 1e3);
+                    static_cast<double>(bytes) / graph_us / 1e3, beside_us);
       std::fflush(stdout);
     }
   comm->barrier();

@@ -16,4 +16,9 @@ cudaError_t push(const Push& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+cudaError_t await(const Await& a, cudaStream_t stream) {
+  await_numbers<<<1, 32, 0, stream>>>(a);
+  return cudaGetLastError();
+}
+
 }  // namespace lockstep::kernels

@@ -30,6 +30,16 @@ struct Push {
   uint64_t patience;               // ns; 0: for ever
 };
 
+// Until the peers' numbers, counted elsewhere, have come to `number`.
+struct Await {
+  int n_peers;
+  const uint32_t* flags[kMostPeers];
+  uint32_t number;
+  uint32_t* failed;   // as Push's
+  uint64_t patience;
+};
+cudaError_t await(const Await& args, cudaStream_t stream);
+
 // Moves rows x row_bytes to each peer. Two ranks' calls must run at the same time: of a stream that is captured, too.
 cudaError_t push(const Push& args, cudaStream_t stream);
 

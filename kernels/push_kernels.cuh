@@ -8,6 +8,14 @@ namespace lockstep::kernels {
 
 namespace {
 
+__device__ inline void await_number(const uint32_t* flag, uint32_t number, uint64_t begin, uint64_t patience, uint32_t* failed) {
+  while (static_cast<int32_t>(acquire(flag) - number) < 0)
+    if (patience > 0 && nanoseconds() - begin > patience) {
+      *failed = 1;
+      return;
+    }
+}
+
 // One word, read once and stored once to each peer.
 template <class Word>
 __device__ void push_words(const Push& a) {
@@ -37,12 +45,12 @@ __global__ void push_columns(Push a) {
   __threadfence_system();
   for (int p = 0; p < a.n_peers; ++p) release(a.their_flags[p], number);
   const uint64_t begin = nanoseconds();
-  for (int p = 0; p < a.n_peers; ++p)
-    while (static_cast<int32_t>(acquire(a.flags[p]) - number) < 0)
-      if (a.patience > 0 && nanoseconds() - begin > a.patience) {
-        *a.failed = 1;
-        return;
-      }
+  for (int p = 0; p < a.n_peers; ++p) await_number(a.flags[p], number, begin, a.patience, a.failed);
+}
+
+__global__ void await_numbers(Await a) {
+  if (static_cast<int>(threadIdx.x) < a.n_peers)
+    await_number(a.flags[threadIdx.x], a.number, nanoseconds(), a.patience, a.failed);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,15 @@ class Communicator {
   // Collective. Each rank has written columns ranges[rank()] of `matrix` [rows, cols]; afterwards every rank has all of them.
   // ranges: one for each rank, disjoint, covering what is read later; they may be uneven or empty.
   virtual void all_gather(TensorView matrix, std::span<const Range> ranges, StreamRef stream = {}) = 0;
+
+  // all_gather of a part of the matrix's rows, in two calls: what is put into the stream between them may run at the same time,
+  // what is put in after end_gather sees the columns. Begun gathers end in their order; until then this rank's columns stay as
+  // they are. For steps of at least `rows_beside` rows, the same on all ranks; for fewer all_gather is better.
+  virtual int64_t rows_beside() const { return std::numeric_limits<int64_t>::max(); }
+  virtual void begin_gather(TensorView matrix, Range rows, std::span<const Range> ranges) {
+    all_gather(matrix.part(rows), ranges);
+  }
+  virtual void end_gather() {}
 
   // Collective, small messages. The root does not wait for the others to arrive: it may run ahead by many broadcasts.
   virtual void broadcast(std::vector<std::byte>& bytes, int root) = 0;

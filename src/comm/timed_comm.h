@@ -17,6 +17,13 @@ class TimedComm : public Communicator {
   void all_gather(TensorView m, std::span<const Range> ranges, StreamRef s) override {
     timed([&] { inner_->all_gather(m, ranges, s); });
   }
+  int64_t rows_beside() const override { return inner_->rows_beside(); }
+  void begin_gather(TensorView m, Range rows, std::span<const Range> ranges) override {
+    timed([&] { inner_->begin_gather(m, rows, ranges); });
+  }
+  void end_gather() override {
+    timed([&] { inner_->end_gather(); });
+  }
   void broadcast(std::vector<std::byte>& bytes, int root) override {
     timed([&] { inner_->broadcast(bytes, root); });
   }

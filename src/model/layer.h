@@ -1,6 +1,9 @@
 // One decoder layer of the Llama kind (Llama, Mistral, Qwen2, Qwen3): the maths of the model, in one screen.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "comm/communicator.h"
 #include "model/activations.h"
 #include "model/shard.h"
@@ -16,10 +19,15 @@ struct LayerContext {
   TensorView rope;  // f32 [max_model_len, head_dim]
   Ops& ops;
   Communicator& tp;
+  std::span<const Range> parts;  // of the batch's rows: parts_of_step
 };
 
+// The rows in one part, or in two that take turns where a gather of one can go on beside the products of the other.
+std::vector<Range> parts_of_step(int64_t n_rows, const Communicator& tp);
+
 // In: the residual stream in a.residual, and in a.delta what the layer before adds to it (nothing if `first`).
-// Out: the same, of this layer. Collective over tp.
+// Out: the same, of this layer; of several parts the gathers of a.delta are begun, and each wants end_gather. Collective over
+// tp.
 void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window,
                bool first);
 

@@ -56,9 +56,11 @@ void Stage::forward(const StepBatch& step) {
 }
 
 void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
-  const LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_};
+  const std::vector<Range> parts = parts_of_step(batch.n_rows, tp_);
+  const LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_, parts};
   for (size_t i = 0; i < weights_.layers.size(); ++i)
     run_layer(context, weights_.layers[i], a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
+  for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) tp_.end_gather();
 }
 
 // Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token

@@ -41,10 +41,11 @@ struct TensorView {
     check(0 <= c.begin && c.begin <= c.end && c.end <= cols, "columns ", c.begin, "..", c.end, " of ", cols);
     return {data + c.begin * static_cast<int64_t>(size_of(dtype)), dtype, rows, c.size(), row_stride};
   }
-  TensorView top(int64_t n) const {  // the first n rows
-    check(0 <= n && n <= rows, n, " rows of ", rows);
-    return {data, dtype, n, cols, row_stride};
+  TensorView part(Range r) const {  // its rows
+    check(0 <= r.begin && r.begin <= r.end && r.end <= rows, "rows ", r.begin, "..", r.end, " of ", rows);
+    return {data + r.begin * row_stride * static_cast<int64_t>(size_of(dtype)), dtype, r.size(), cols, row_stride};
   }
+  TensorView top(int64_t n) const { return part({0, n}); }
 };
 
 // Bytes taken from a device (or the host) and given back at scope end.

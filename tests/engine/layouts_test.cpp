@@ -130,6 +130,13 @@ TEST(SameBytes, BroadcastsThatStayUntilTheyAreFlushed) {
   expect_equal({.mesh = {.pp = 3}, .lag = 4, .n_pages = 16, .ahead = 0, .hold_broadcasts = true});
   ::unsetenv("LOCKSTEP_COMM_TIMEOUT_S");
 }
+// Steps of more rows than one unit of products go in two parts, whose gathers end late.
+TEST(SameBytes, GathersBesideProducts) {
+  expect_equal({.mesh = {.tp = 2}, .max_batch_tokens = 512, .late_gathers = true});
+  expect_equal({.mesh = {.tp = 3}, .max_batch_tokens = 512, .late_gathers = true});
+  expect_equal({.mesh = {.pp = 2, .tp = 2}, .max_batch_tokens = 512, .late_gathers = true});
+}
+
 TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
 TEST(SameBytes, PrefixCache) {
   expect_equal({.max_sequences = 1, .prefix_cache = false});

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/held_comm.h"
 #include "engine/language.h"
+#include "engine/late_comm.h"
 #include "engine/replica_root.h"
 #include "engine/work.h"
 #include "journal/epoch.h"
@@ -152,6 +153,7 @@ Records run_tiny(const std::string& model_directory, const std::string& prompts,
       ranks.emplace_back([&, r] {
         RankComms mine = std::move(comms[r]);
         if (run.hold_broadcasts) mine.replica = std::make_unique<HeldComm>(std::move(mine.replica));
+        if (run.late_gathers) mine.tp = std::make_unique<LateComm>(std::move(mine.tp));
         try {
           run_rank(job, r, mine);
         } catch (const std::exception& e) {

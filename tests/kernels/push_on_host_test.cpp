@@ -117,6 +117,27 @@ TEST(PushOnHost, NumbersMayRunOver) {
   EXPECT_EQ(ranks[1].flags[0], 2u);
 }
 
+TEST(PushOnHost, AwaitEndsWithTheLastOfThePeersNumbers) {
+  uint32_t flags[3] = {6, 5, 7}, failed = 0;
+  Await a{.n_peers = 3, .flags = {&flags[0], &flags[1], &flags[2]}, .number = 7, .failed = &failed};
+  int n_early = 0;
+  const auto peer = [&] {
+    if (threadIdx.x > 0) return;
+    release(&flags[0], 7);
+    release(&flags[1], 6), release(&flags[1], 8);
+  };
+  const auto waiting = [&] {
+    await_numbers(a);
+    if (threadIdx.x < 3) n_early += static_cast<int32_t>(flags[threadIdx.x] - 7) < 0;
+  };
+  on_host::together({{dim3(1), 32, waiting}, {dim3(1), 1, peer}}, 5);
+  EXPECT_EQ(n_early, 0);
+  EXPECT_EQ(failed, 0u);
+  a.number = 9, a.patience = 1000;
+  on_host::together({{dim3(1), 32, [&] { await_numbers(a); }}}, 1);
+  EXPECT_EQ(failed, 1u);
+}
+
 }  // namespace
 
 }  // namespace lockstep::kernels

@@ -90,6 +90,15 @@ class NcclComm final : public Communicator {
       if (r != rank()) copy(pieces[static_cast<size_t>(r)], false);
   }
 
+  int64_t rows_beside() const override { return peers_ ? peers_->rows_beside() : Communicator::rows_beside(); }
+  void begin_gather(TensorView matrix, Range rows, std::span<const Range> ranges) override {
+    if (!peers_) return Communicator::begin_gather(matrix, rows, ranges);
+    peers_->begin_gather(matrix, rows, ranges);
+  }
+  void end_gather() override {
+    if (peers_) peers_->end_gather();
+  }
+
   void send(TensorView matrix, int to, StreamRef) override {
     check(matrix.row_stride == matrix.cols, "sending a slab");
     if (matrix.rows == 0) return;

@@ -2,8 +2,11 @@
 // matrices (kernels/push.h). A matrix is made known the first time it is gathered, by all ranks together; it must be taken by
 // cudaMalloc and stay where it is.
 //   auto peers = PeerGather::make(host, stream);   if (peers) peers->all_gather(matrix, ranges);
+// Large ones go beside what the stream computes: by copy engines, in a stream of their own, so that they need no
+// multiprocessor.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <map>
@@ -27,12 +30,18 @@ class PeerGather {
   // LOCKSTEP_COMM_TIMEOUT_S.
   void all_gather(TensorView matrix, std::span<const Range> ranges);
 
+  // As the Communicator's. Not while the stream is recorded: then rows_beside is never reached.
+  int64_t rows_beside() const;
+  void begin_gather(TensorView matrix, Range rows, std::span<const Range> ranges);
+  void end_gather();
+
  private:
   PeerGather(Communicator& host, cudaStream_t stream);
   // [ranks] where the others' memory of the same use is for this rank; empty on all where one doesn't reach it. Collective.
   std::vector<std::byte*> share(std::byte* mine);
   void push(const std::byte* columns, size_t row_bytes, size_t stride, int64_t rows, const std::vector<std::byte*>& matrices,
             size_t offset);
+  const std::vector<std::byte*>& known(const TensorView& matrix, std::span<const Range> ranges);
 
   Communicator& host_;
   cudaStream_t stream_;
@@ -43,6 +52,12 @@ class PeerGather {
   std::map<std::byte*, std::vector<std::byte*>> matrices_;
   std::vector<void*> opened_;
   const std::byte* last_ = nullptr;  // the matrix gathered last
+
+  static constexpr uint32_t kMostBegun = 4;
+  cudaStream_t beside_ = nullptr;
+  cudaEvent_t computed_ = nullptr, sent_[kMostBegun] = {};
+  uint32_t n_begun_ = 0, n_ended_ = 0;
+  CUresult (*write_word_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;  // on all ranks or none
 };
 
 }  // namespace lockstep
