@@ -24,10 +24,13 @@ namespace lockstep {
 // Error (usage) for cuda in a build without it, and for dtypes that a GPU doesn't run.
 RunOptions with_device(RunOptions options);
 
-// How many sequences the scheduler of each replica shall hold at a time: --max-sequences where it was given (`given`: the
-// options before with_device). Else on a GPU so many that those to run end about together (even_sequences), but not so few that
-// a step costs about the same with more: 256 to 512. Buffers and slots are for options.max_sequences all the same. Stages take
-// turns with a part of the sequences each, so they get all.
+// --max-sequences of this layout: where it wasn't given (`given`: the options before with_device), on a GPU each part of the
+// sequences that takes turns gets as many as with_device says.
+int64_t most_sequences(const RunOptions& given, const RunOptions& options, const Mesh& mesh);
+
+// How many sequences the scheduler of each replica shall hold at a time: --max-sequences where it was given. Else on a GPU so
+// many that those to run end about together (even_sequences), but not so few that a step costs about the same with more: 256
+// to 512 a part that takes turns. Buffers and slots are for options.max_sequences all the same.
 int64_t sequences_at_a_time(const RunOptions& given, const RunOptions& options, const Mesh& mesh,
                             std::span<const InputLine> lines, std::span<const uint32_t> to_run);
 

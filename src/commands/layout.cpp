@@ -113,6 +113,8 @@ int lag_of(const RunOptions& options, const Mesh& mesh) {
   return options.lag.value_or(mesh.pp - 1 + (options.device == "cuda"));
 }
 
+int turns_of(const RunOptions& options, const Mesh& mesh) { return mesh.pp == 1 ? 1 : lag_of(options, mesh) + 1; }
+
 int ahead_of(const RunOptions& options, const Mesh& mesh) {
   if (mesh.pp == 1) return lag_of(options, mesh);
   return options.device == "cuda" ? std::min(1, lag_of(options, mesh)) : 0;

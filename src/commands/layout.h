@@ -38,6 +38,8 @@ Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions&
 // The scheduler's lag: a step for each stage but one, so that all have work, and on GPUs one more, so that the host prepares a
 // step while the GPU computes the one before.
 int lag_of(const RunOptions& options, const Mesh& mesh);
+// Parts of a replica's sequences that take turns, a step each, since the first stage waits for what the last one draws.
+int turns_of(const RunOptions& options, const Mesh& mesh);
 // Steps launched before the oldest is collected: with stages only on GPUs, one.
 int ahead_of(const RunOptions& options, const Mesh& mesh);
 

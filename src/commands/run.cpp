@@ -55,6 +55,11 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
   everyone([&] {
     check_device(options, mesh);
+    if (const int64_t n = most_sequences(given, options, mesh); n != options.max_sequences) {
+      options.max_sequences = n;
+      ops.reset();  // its memory first
+      ops = make_ops(options, device, n_threads);
+    }
     const Shard shard = make_shard(model.checkpoint->config(), mesh, place, model.checkpoint->config().vocab);
     n_pages = affordable_pages(options, model, shard, *ops, mpi.node_size);
   });
@@ -89,6 +94,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   std::unique_ptr<NodeReader> reader;
   everyone([&] { reader = make_node_reader(mesh, mpi, model, *node); });
   const double load_begin_s = phases.now_s();
+  const int64_t n_turns = turns_of(options, mesh);
   MemoryLog memory(free_bytes_of(options));
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
@@ -98,7 +104,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                                                  .vocab = vocab,
                                                  .max_model_len = model.max_model_len,
                                                  .max_batch_tokens = options.max_batch_tokens,
-                                                 .max_sequences = options.max_sequences},
+                                                 .max_sequences = (options.max_sequences + n_turns - 1) / n_turns},
                                     *ops, *groups->tp, *groups->replica, *reader);
   });
   log_reading(*reader, *node, phases.now_s() - load_begin_s);

@@ -8,7 +8,8 @@ std::vector<Range> stage_layers(const ModelConfig& config, int pp) {
   check(1 <= pp && pp <= config.n_layers, pp, " stages of ", config.n_layers, " layers");
   if (pp == 1) return {{0, config.n_layers}};
   const int64_t q_cols = config.n_heads * config.head_dim, kv_cols = config.n_kv_heads * config.head_dim;
-  const int64_t layer_cost = config.hidden * (2 * q_cols + 2 * kv_cols + 3 * config.ffn);  // below 2^44, times 2^10 layers
+  // A layer's parameters 3 / 2 times, the head's 1 / 2; both doubled. Below 2^46, times 2^10 layers.
+  const int64_t layer_cost = 3 * config.hidden * (2 * q_cols + 2 * kv_cols + 3 * config.ffn);
   const int64_t head_cost = config.hidden * config.vocab;
   int64_t n_last = 1, least = INT64_MAX;
   for (int64_t n = 1; n <= config.n_layers - (pp - 1); ++n) {

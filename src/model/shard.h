@@ -33,10 +33,11 @@ struct Shard {
   Range mine(const std::vector<Range>& of_all) const { return of_all[place.tp]; }
 };
 
-// [pp]: the layers of each stage, at least one, so that the busiest stage of a decode step has as little to multiply as can be.
-// Counted in parameters: a layer has its projections, the last stage the head (hidden x vocab) as well; looking up an embedding
-// costs nothing. Of the divisions that are as good, the one with most layers on the last stage. 1 <= pp <= n_layers.
-//   Llama-3.1-8B (a head is 2.4 layers) over 2: 17 + 15;  over 4: 9 + 9 + 8 + 6
+// [pp]: the layers of each stage, at least one, so that the busiest stage has as little to do as can be. Counted in parameters:
+// a layer has its projections, and half as much again for attention and what else isn't a product; the last stage has half of
+// the head (hidden x vocab) too, since prompts need no logits but of their last token; looking up an embedding costs nothing.
+// Of the divisions that are as good, the one with most layers on the last stage. 1 <= pp <= n_layers.
+//   Llama-3.1-8B (a head counts 0.8 layers) over 2: 16 + 16;  over 4: 8 + 8 + 8 + 8;  SmolLM2-135M (2.7) over 2: 16 + 14
 std::vector<Range> stage_layers(const ModelConfig& config, int pp);
 
 // Throws Error (usage) with the numbers if the model can't be laid out so: more tensor ranks than kv heads, more stages than

@@ -62,11 +62,18 @@ TEST(SequencesAtATime, OnAGpuByTheInput) {
   EXPECT_EQ(n_for(given, gpu, 788 * 2 + 2, {.dp = 2}), 395);
   EXPECT_EQ(n_for(given, gpu, 10), 256) << "fewer would save nothing";
   EXPECT_EQ(n_for(given, gpu, 100'000), 512);
-  EXPECT_EQ(n_for(given, gpu, 788, {.pp = 2}), 512);
+  RunOptions stages = gpu;  // three parts take turns
+  stages.max_sequences = most_sequences(given, gpu, {.pp = 2});
+  EXPECT_EQ(stages.max_sequences, 1536);
+  EXPECT_EQ(n_for(given, stages, 788, {.pp = 2}), 768);
+  EXPECT_EQ(n_for(given, stages, 788 * 2 + 24, {.pp = 2}), 801);
+  EXPECT_EQ(n_for(given, stages, 100'000, {.pp = 2}), 1536);
+  EXPECT_EQ(most_sequences(given, cpu, {.pp = 2}), 64);
   EXPECT_EQ(n_for(given, cpu, 10), 64);
   RunOptions asked, options = gpu;
   asked.max_sequences = options.max_sequences = 50;
   EXPECT_EQ(n_for(asked, options, 788), 50);
+  EXPECT_EQ(most_sequences(asked, options, {.pp = 2}), 50);
   asked.max_sequences = options.max_sequences = 1000;
   EXPECT_EQ(n_for(asked, options, 10), 1000);
   EXPECT_EQ(sequences_at_a_time(given, gpu, {}, {}, {}), 256);
