@@ -145,6 +145,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                            .model_name = model.name,
                            .require_model = options.require_model,
                            .max_open = 2 * options.max_sequences,
+                           .lag = lag_of(options, mesh),
                            .now_s = now_s,
                            .stop_asked = stop_requested,
                            .on_finished = [&](const FinishedLine& line) { timings.add(timing_of(line, epoch, place.dp)); }});

@@ -10,12 +10,16 @@ ReplicaRoot::ReplicaRoot(const Language& language, WorkClient work, JournalWrite
       journal_(journal),
       options_(std::move(options)),
       input_(InputFile::unscanned(options_.input)),
-      answers_(language, options_.model_name) {}
+      answers_(language, options_.model_name),
+      waiting_(options_.lag) {}
 
 StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& outcome) {
   StepEvents events;
   events.step = batch.step;
   for (const CachedPrefix& cached : batch.cached) totals_.n_cached_tokens += answers_.begin_cached(cached);
+  for (const auto* tokens : {&outcome.scored, &outcome.sampled})
+    for (const SampledToken& token : *tokens) waiting_.has_outcome(token.request);
+  waiting_.end_step();
   for (const SampledToken& token : outcome.scored)
     if (answers_.open(token.request)) answers_.add_score(token, options_.now_s());
   for (const SampledToken& token : outcome.sampled) {
@@ -33,8 +37,8 @@ StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& out
 }
 
 void ReplicaRoot::admit(StepEvents& events) {
-  work_.poll();
-  while (answers_.n_open() < options_.max_open) {
+  work_.poll(waiting_.room() + waiting_.most_begun());
+  while (answers_.n_open() < options_.max_open && waiting_.room() > 0) {
     const auto line = work_.take();
     if (!line) break;
     begin_line(*line, events);
@@ -58,7 +62,10 @@ void ReplicaRoot::begin_line(const InputLine& line, StepEvents& events) {
   }
   answers_.begin(line, record, requests.value(), options_.now_s());
   for (Request& request : requests.value())
-    if (answers_.open(request.id)) events.admitted.push_back(std::move(request));
+    if (answers_.open(request.id)) {
+      waiting_.add(request.id);
+      events.admitted.push_back(std::move(request));
+    }
 }
 
 void ReplicaRoot::write_finished() {

@@ -9,6 +9,7 @@
 
 #include "engine/answers.h"
 #include "engine/language.h"
+#include "engine/waiting.h"
 #include "engine/work.h"
 #include "journal/input_file.h"
 #include "journal/journal.h"
@@ -21,10 +22,11 @@ namespace lockstep {
 struct ReplicaRootOptions {
   std::string input;  // path, read line by line at the offsets that the work server names
   std::string model_name;
-  std::string require_model;         // lines that name another model are faulty; empty: the name is free
-  int64_t max_open = 128;            // sequences admitted and not finished: enough that the scheduler never runs dry
-  std::function<double()> now_s;     // seconds since the run began
-  std::function<bool()> stop_asked;  // a stop signal arrived
+  std::string require_model;                             // lines that name another model are faulty; empty: the name is free
+  int64_t max_open = 128;                                // sequences admitted and not finished
+  int lag = 0;                                           // of the scheduler
+  std::function<double()> now_s;                         // seconds since the run began
+  std::function<bool()> stop_asked;                      // a stop signal arrived
   std::function<void(const FinishedLine&)> on_finished;  // for the timings
 };
 
@@ -50,6 +52,7 @@ class ReplicaRoot {
   InputFile input_;
   JsonLine json_;  // its memory serves every line
   Answers answers_;
+  Waiting waiting_;
   WorkTotals totals_;
   RequestId next_id_ = 0;
 };

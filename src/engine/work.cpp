@@ -26,7 +26,7 @@ WorkTotals& WorkTotals::operator+=(const WorkTotals& o) {
 }
 
 WorkServer::WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots)
-    : reports(roots.size()), lines_(lines), order_(std::move(to_run)), roots_(std::move(roots)) {
+    : reports(roots.size()), lines_(lines), order_(std::move(to_run)), roots_(std::move(roots)), told_(roots_.size()) {
   order_for_prefixes(lines_, order_);
   Stretch rest{0, order_.size(), cost_of(lines_, order_)};
   for (size_t left = roots_.size(); left > 1; --left) {
@@ -56,7 +56,7 @@ std::vector<InputLine> WorkServer::next_range(int replica) {
     range.push_back(lines_[order_[mine.begin++]]);
     mine.cost -= work_cost(range.back());
   }
-  if (range.empty()) ++n_told_;
+  if (range.empty() && !told_[static_cast<size_t>(replica)]) told_[static_cast<size_t>(replica)] = true, ++n_told_;
   return range;
 }
 
@@ -104,23 +104,23 @@ WorkTotals WorkServer::totals() const {
   return sum;
 }
 
-void WorkClient::poll() {
-  const bool want = !asked_ && !no_more_ && lines_.size() <= last_range_ / 2;
+void WorkClient::poll(size_t n_lines) {
+  constexpr size_t kMostAsked = 16;
   if (server_ != nullptr) {
-    if (want) receive(server_->next_range(replica_));
+    while (!no_more_ && lines_.size() < n_lines) receive(server_->next_range(replica_));
     return;
   }
-  if (want) {
+  const size_t lines_a_range = last_range_ > 0 ? last_range_ : kMaxRange;
+  for (; !no_more_ && n_asked_ < kMostAsked && lines_.size() + n_asked_ * lines_a_range < n_lines; ++n_asked_) {
     ByteWriter w;
     w.put(Kind::want);
     world_.post(w.bytes(), 0);
-    asked_ = true;
   }
   while (const auto message = world_.poll()) {
     ByteReader r(message->bytes);
     const auto kind = r.get<Kind>();
     if (kind == Kind::range) {
-      asked_ = false;
+      --n_asked_;
       receive(r.get_vector<InputLine>());
     } else if (kind == Kind::stop) {
       stop_ = true;

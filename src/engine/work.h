@@ -1,8 +1,7 @@
-// Who works on which lines: rank 0 hands out ranges, replicas ask for the next one while they still have work (one range
-// ahead). Each replica has its own stretch of the lines in order (work_order.h), so that prompts that begin alike meet in one
-// prefix cache, and takes half of the costliest stretch when its own is done; ranges shrink towards the end, so that the
-// replicas end together. No result depends on any of it. Messages over the world communicator, polled once a step; nobody waits
-// for an answer.
+// Who works on which lines: rank 0 hands out ranges, replicas ask for more while they still have work. Each replica has its own
+// stretch of the lines in order (work_order.h), so that prompts that begin alike meet in one prefix cache, and takes half of
+// the costliest stretch when its own is done; ranges shrink towards the end, so that the replicas end together. No result
+// depends on any of it. Messages over the world communicator, polled once a step; nobody waits for an answer.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ class WorkServer {
   // The roots of the replicas (world ranks) take those of `lines`, which outlive this, that `to_run` names.
   WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots);
 
-  std::vector<InputLine> next_range(int replica);                         // empty: no more; the caller won't ask again
+  std::vector<InputLine> next_range(int replica);                         // empty: no more
   void poll(Communicator& world);                                         // answers what has arrived
   void stop(Communicator& world);                                         // tells every root to stop
   bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
@@ -49,7 +48,8 @@ class WorkServer {
   std::vector<uint32_t> order_;     // indices of lines_
   std::vector<Stretch> stretches_;  // [n_replicas]  still to be given out
   std::vector<int> roots_;          // [n_replicas]
-  size_t n_told_ = 0;               // replicas that know there is no more
+  std::vector<bool> told_;          // [n_replicas]  that there is no more
+  size_t n_told_ = 0;
   bool stopped_ = false;
 };
 
@@ -61,7 +61,7 @@ class WorkClient {
  public:
   WorkClient(Communicator& world, WorkServer* server, int replica) : world_(world), server_(server), replica_(replica) {}
 
-  void poll();                      // asks and receives; never waits
+  void poll(size_t n_lines);        // asks for so many, unless they are here or on their way, and receives; never waits
   std::optional<InputLine> take();  // the next line, if one is here
   bool drained() const { return no_more_ && lines_.empty(); }
   void announce_stop();  // this replica stops on a signal of its own: the others shall too
@@ -76,7 +76,8 @@ class WorkClient {
   int replica_;
   std::deque<InputLine> lines_;
   size_t last_range_ = 0;  // lines of the latest range
-  bool asked_ = false, no_more_ = false, stop_ = false;
+  size_t n_asked_ = 0;     // ranges on their way
+  bool no_more_ = false, stop_ = false;
 };
 
 }  // namespace lockstep

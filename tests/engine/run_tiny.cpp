@@ -93,6 +93,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                                          ReplicaRootOptions{.input = job.input,
                                                             .model_name = "tiny",
                                                             .max_open = 2 * run.max_sequences,
+                                                            .lag = run.lag >= 0 ? run.lag : mesh.pp - 1,
                                                             .now_s = [] { return 0.0; },
                                                             .stop_asked = [] { return false; },
                                                             .on_finished = [](const FinishedLine&) {}});

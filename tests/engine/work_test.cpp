@@ -4,13 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/thread_comm.h"
+#include "engine/waiting.h"
 #include "engine/work_order.h"
 
 namespace lockstep {
@@ -170,6 +174,80 @@ TEST(WorkServer, AnIdleReplicaTakesHalfOfWhatASlowOneHasLeft) {
   EXPECT_TRUE(server.next_range(1).empty());
 }
 
+TEST(Waiting, AsManyAsTheNextStepsWillBegin) {
+  Waiting waiting(1);  // five steps' worth
+  EXPECT_EQ(waiting.room(), 8u);
+  for (RequestId id = 0; id < 8; ++id) waiting.add(id);
+  EXPECT_EQ(waiting.room(), 0u);
+  waiting.end_step();
+  EXPECT_EQ(waiting.room(), 0u) << "nothing has begun";
+  waiting.has_outcome(5);
+  waiting.end_step();
+  EXPECT_EQ(waiting.most_begun(), 6u);
+  EXPECT_EQ(waiting.room(), 28u) << "five times six, but for the two that wait";
+  for (RequestId id = 8; id < 36; ++id) waiting.add(id);
+  waiting.has_outcome(2);  // another token of one that has begun
+  waiting.end_step();
+  EXPECT_EQ(waiting.room(), 0u);
+  waiting.has_outcome(35);
+  waiting.end_step();
+  EXPECT_EQ(waiting.room(), 150u) << "30 began at once";
+  for (int step = 0; step < 40; ++step) waiting.end_step();
+  EXPECT_EQ(waiting.room(), 75u) << "long ago";
+}
+
+// Two replicas of one speed each, in lines begun a step; outcomes come two steps later. `n_steps`: of each until it has no
+// more.
+struct Race {
+  int per_step[2];
+  int first_step[2] = {0, 0};
+};
+std::array<int, 2> n_steps_of(const Race& race, int n_lines) {
+  const auto world = make_thread_comms(2);
+  std::vector<InputLine> lines;
+  for (int i = 0; i < n_lines; ++i) lines.push_back(line({static_cast<char>(i), static_cast<char>(i / 256), 'c', 'd'}, 9));
+  WorkServer server(lines, all_of(lines), {0, 1});
+  struct Replica {
+    WorkClient client;
+    Waiting waiting{1};
+    std::deque<RequestId> admitted, begun[2];  // begun: in the steps in flight
+    RequestId next_id = 0;
+    int end = -1;
+  };
+  std::vector<Replica> replicas;
+  replicas.push_back({.client = {*world[0], &server, 0}});
+  replicas.push_back({.client = {*world[1], nullptr, 1}});
+  for (int step = 0; replicas[0].end < 0 || replicas[1].end < 0; ++step) {
+    for (int r = 0; r < 2; ++r) {
+      Replica& x = replicas[static_cast<size_t>(r)];
+      if (step < race.first_step[r] || x.end >= 0) continue;
+      for (const RequestId id : x.begun[0]) x.waiting.has_outcome(id);
+      x.waiting.end_step();
+      x.begun[0] = std::exchange(x.begun[1], {});
+      x.client.poll(x.waiting.room() + x.waiting.most_begun());
+      while (x.waiting.room() > 0 && x.client.take()) x.waiting.add(x.next_id), x.admitted.push_back(x.next_id++);
+      for (int n = 0; n < race.per_step[r] && !x.admitted.empty(); ++n, x.admitted.pop_front())
+        x.begun[1].push_back(x.admitted.front());
+      if (x.client.drained() && x.admitted.empty()) x.end = step;
+    }
+    server.poll(*world[0]);
+  }
+  return {replicas[0].end, replicas[1].end};
+}
+
+TEST(Waiting, ReplicasEndTogether) {
+  const auto expect_together = [](const Race& race, int n_lines, int n_steps) {
+    const auto [first, second] = n_steps_of(race, n_lines);
+    EXPECT_NEAR(first, second, 3) << "rank 0's " << race.per_step[0] << " a step, the other's " << race.per_step[1];
+    EXPECT_NEAR(std::max(first, second), n_steps, 8);
+  };
+  expect_together({{8, 8}}, 1024, 64);
+  expect_together({{8, 8}, {0, 20}}, 1024, 74);
+  expect_together({{8, 4}}, 1024, 85);
+  expect_together({{4, 8}}, 1024, 85);
+  expect_together({{1, 1}}, 200, 100);
+}
+
 // Ranks 0 and 1 are roots, rank 2 is none. Whichever of them gets the signal, both roots stop.
 TEST(WorkStop, AnyRankStopsAll) {
   for (int told = 0; told < 3; ++told) {
@@ -182,7 +260,7 @@ TEST(WorkStop, AnyRankStopsAll) {
     if (told == 1) second.announce_stop();
     if (told == 2) ask_to_stop(*world[2]);
     server.poll(*world[0]);
-    second.poll();
+    second.poll(1);
     EXPECT_TRUE(first.stop_received()) << "signal at rank " << told;
     EXPECT_TRUE(second.stop_received()) << "signal at rank " << told;
     EXPECT_TRUE(server.finished());
