@@ -2,6 +2,7 @@
 # gpus.sh WORKLOADS CONFIG_DIR OUT: on a machine with two GPUs or more, after gpu.sh: times the gathers, then runs each WORKLOADS/*.jsonl on random
 # weights of CONFIG_DIR/config.json in the layouts of N ranks (default 2) and compares their bytes with those of one rank, also where a rank
 # is killed and the job goes on under another layout.
+# Then random layouts and options of small models (tests/e2e/bits_matrix.py, COMBINATIONS of them, 20).
 # LAYOUTS: default "--tp N" "--pp N" "--dp N", separated by ';'. DEVICE: cuda. BUILD: build directory (default: build/cuda).
 set -euo pipefail
 workloads=$(realpath "$1") config=$(realpath "$2") out=$3
@@ -63,3 +64,9 @@ wait $job || true
 # shellcheck disable=SC2086
 run "$n" "$name" "$workloads/$name.jsonl" ${layouts[1]:-${layouts[0]}}
 cmp "$out/$name/completions.jsonl" "$out/$name.jsonl" && echo "same after the kill"
+
+for model in "${TINY:-../shared/goldens/tiny}"/{qwen3,llama-rope-llama3}; do
+  [ -d "$model" ] || { echo "random layouts: $model is absent"; continue; }
+  echo "== random layouts and options, $(basename "$model")"
+  GPUS=$n PROGRAM=$PWD/$build/lockstep WORK=$out/bits MODEL=$model COMBINATIONS=${COMBINATIONS:-20} SEED=$n tests/e2e/bits_matrix.sh "$model" --device "$device"
+done

@@ -2,12 +2,13 @@
 
 First each factor by itself, then 30 random combinations of all (SEED names them, COMBINATIONS their number); a third of those are
 killed once and go on under another combination. One line a run: its digest, seconds, and what it ran with. A run over shuffled input is
-compared line by line. Needs PROGRAM, MODEL and WORK; the arguments go to every run.
+compared line by line. Needs PROGRAM, MODEL and WORK; the arguments go to every run. With --device cuda: layouts of up to GPUS GPUs (1).
 """
 import hashlib, json, os, pathlib, random, re, shutil, signal, subprocess, sys, time
 
 PROGRAM, MODEL, WORK = os.environ["PROGRAM"], os.environ["MODEL"], pathlib.Path(os.environ["WORK"])
 COMMON = ["--max-model-len", "400", "--progress", "off", *sys.argv[1:]]
+ON_GPU = "cuda" in COMMON
 FAILED_LINES = 20  # the exit code: the input has faulty lines
 
 
@@ -92,9 +93,8 @@ def smallest_kv_memory(input_file):
 def layouts():
     config = model_config()
     heads, layers = config.get("num_key_value_heads", 3), config.get("num_hidden_layers", 30)
-    if "cuda" in COMMON:  # one GPU computes a whole replica
-        return [(1, 1, 1)]
-    every = [(tp, pp, dp) for tp in (1, 2, 3, 4) for pp in (1, 2, 3, 4) for dp in (1, 2, 3, 4) if tp * pp * dp <= 4]
+    most = int(os.environ.get("GPUS", "1")) if ON_GPU else 4
+    every = [(tp, pp, dp) for tp in (1, 2, 3, 4) for pp in (1, 2, 3, 4) for dp in (1, 2, 3, 4) if tp * pp * dp <= most]
     return [(tp, pp, dp) for tp, pp, dp in every if tp <= heads and pp <= layers]
 
 
@@ -124,6 +124,7 @@ def main():
         "--threads": [2, 3],
         "--lag": [0, 1, 4],
         "input": [shuffled],
+        "--graphs": ["on", "off"] if ON_GPU else [],
     }
     factors = {name: values for name, values in factors.items() if values}
     combinations = [{name: value} for name, values in factors.items() for value in values] + [{"killed": 3}]
