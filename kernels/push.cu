@@ -9,8 +9,10 @@
 namespace lockstep::kernels {
 
 cudaError_t push(const Push& a, cudaStream_t stream) {
-  constexpr int kThreads = 512, kMostBlocks = 32;  // enough to fill the links; the rest of the GPU is others'
+  constexpr size_t kMostWords = size_t{1} << 30;
+  constexpr int kThreads = 512, kMostBlocks = 128;
   const size_t n_words = a.row_bytes / static_cast<size_t>(a.unit) * static_cast<size_t>(a.rows);
+  if (n_words >= kMostWords) return cudaErrorInvalidValue;
   const auto n_blocks = static_cast<unsigned>(std::clamp<size_t>((n_words + 4 * kThreads - 1) / (4 * kThreads), 1, kMostBlocks));
   push_columns<<<n_blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();

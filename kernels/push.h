@@ -19,7 +19,7 @@ inline constexpr int kMostPeers = 7;  // of a node's GPUs
 struct Push {
   const std::byte* mine;           // this rank's columns
   size_t row_bytes, stride;        // bytes of a row's columns, and from one row to the next; everything a multiple of `unit`
-  int rows, unit;                  // unit: 16, 8, 4 or 2 bytes
+  int rows, unit;                  // unit: 16, 8, 4 or 2 bytes, fewer than 2^30 in all
   int n_peers;
   std::byte* theirs[kMostPeers];   // the same columns in the peers' matrices
   uint32_t* their_flags[kMostPeers];  // at each peer, the number of this rank's last gather

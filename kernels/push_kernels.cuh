@@ -16,14 +16,27 @@ __device__ inline void await_number(const uint32_t* flag, uint32_t number, uint6
     }
 }
 
-// One word, read once and stored once to each peer.
+// Each word is read once and stored once to each peer; a thread has several on their way.
 template <class Word>
 __device__ void push_words(const Push& a) {
-  const size_t words_a_row = a.row_bytes / sizeof(Word), n = words_a_row * static_cast<size_t>(a.rows);
-  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<size_t>(gridDim.x) * blockDim.x) {
-    const size_t at = i / words_a_row * a.stride + i % words_a_row * sizeof(Word);
-    const Word word = *reinterpret_cast<const Word*>(a.mine + at);
-    for (int p = 0; p < a.n_peers; ++p) *reinterpret_cast<Word*>(a.theirs[p] + at) = word;
+  constexpr unsigned kAtOnce = 4;
+  const unsigned words_a_row = static_cast<unsigned>(a.row_bytes / sizeof(Word)), n = words_a_row * static_cast<unsigned>(a.rows);
+  const unsigned n_threads = gridDim.x * blockDim.x;
+  for (unsigned begin = blockIdx.x * blockDim.x + threadIdx.x; begin < n; begin += kAtOnce * n_threads) {
+    Word words[kAtOnce];
+    size_t at[kAtOnce];
+#pragma unroll
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      const unsigned i = begin + j * n_threads;
+      if (i >= n) break;
+      at[j] = i / words_a_row * a.stride + i % words_a_row * sizeof(Word);
+      words[j] = *reinterpret_cast<const Word*>(a.mine + at[j]);
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      if (begin + j * n_threads >= n) break;
+      for (int p = 0; p < a.n_peers; ++p) *reinterpret_cast<Word*>(a.theirs[p] + at[j]) = words[j];
+    }
   }
 }
 

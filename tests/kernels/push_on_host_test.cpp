@@ -130,7 +130,7 @@ TEST(PushOnHost, AwaitEndsWithTheLastOfThePeersNumbers) {
     await_numbers(a);
     if (threadIdx.x < 3) n_early += static_cast<int32_t>(flags[threadIdx.x] - 7) < 0;
   };
-  on_host::together({{dim3(1), 32, waiting}, {dim3(1), 1, peer}}, 5);
+  on_host::together({{dim3(1), 32, waiting}, {dim3(1), 32, peer}}, 5);
   EXPECT_EQ(n_early, 0);
   EXPECT_EQ(failed, 0u);
   a.number = 9, a.patience = 1000;
