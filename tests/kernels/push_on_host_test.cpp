@@ -51,7 +51,7 @@ TEST_P(PushOnHost, EveryRankHasAllColumnsWhenItsCallEnds) {
   const size_t stride = width(11);
   const std::vector<Columns> columns = {
       {0, width(5)}, {width(5), width(6)}, {width(6), width(6)}, {width(6), width(11)}};  // uneven, one empty
-  constexpr int kRows = 37;
+  constexpr int kRows = 157;
   std::vector<Rank> ranks(columns.size());
   for (Rank& rank : ranks) rank.matrix.resize(stride * kRows);
   for (int gather = 0; gather < 5; ++gather) {
