@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "comm/mpi_session.h"
 #include "commands/agree.h"
+#include "commands/last_word.h"
 #include "commands/merge.h"
 #include "commands/report.h"
 #include "commands/run.h"
@@ -55,12 +56,8 @@ int run_main(int argc, char** argv) {
   } catch (const AgreedError& e) {  // every rank knows
     code = e.code;
     if (mpi.rank == 0) e.code == ExitCode::stopped ? log_warning(e.message) : log_error(e.message);
-  } catch (const Error& e) {
-    log_error(concat(e.what(), " (", e.where.file_name(), ":", e.where.line(), ")"));
-    mpi.abort(static_cast<int>(e.code));
   } catch (const std::exception& e) {
-    log_error(e.what());
-    mpi.abort(static_cast<int>(ExitCode::other));
+    end_all_ranks(mpi, e);
   }
   return mpi.rank == 0 ? static_cast<int>(code) : 0;
 }

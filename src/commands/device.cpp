@@ -8,7 +8,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -84,14 +83,10 @@ void check_device(const RunOptions& options, const Mesh& mesh) {
   if (options.device != "cuda") return;
   if (mesh.tp * mesh.pp == 1) return;
 #ifdef LOCKSTEP_NCCL
-  const char* tried = std::getenv("LOCKSTEP_TRY_SEVERAL_GPUS");
-  if (tried != nullptr && std::string_view(tried) == "1") return;
-  const char* why = "built, but not seen right with large models yet; LOCKSTEP_TRY_SEVERAL_GPUS=1 tries it";
-#else
-  const char* why = "this lockstep was built without NCCL";
+  return;
 #endif
-  fail(ExitCode::usage, "tp ", mesh.tp, " x pp ", mesh.pp, " on GPUs: ", why,
-       "; --dp uses several GPUs, --device cpu has all layouts");
+  fail(ExitCode::usage, "tp ", mesh.tp, " x pp ", mesh.pp, " on GPUs: this lockstep was built without NCCL; --dp uses several ",
+       "GPUs, --device cpu has all layouts");
 }
 
 int device_for(int node_rank, const std::vector<std::vector<std::string>>& visible, const std::string& host) {
@@ -127,6 +122,16 @@ int choose_device(const RunOptions& options, const MpiSession& mpi, Communicator
     log_warning(mpi.host, ": each rank is shown one GPU alone, so direct copies between the GPUs may be unavailable; ",
                 "for tp or pp let every rank of a node see all of its GPUs");
   return device;
+}
+
+std::vector<std::string> name_ranks(Communicator& world, const MpiSession& mpi, const RunOptions& options, int device) {
+  std::string mine = concat("r", mpi.rank, " on ", mpi.host);
+  if (options.device == "cuda") mine += concat(", GPU ", device, " (", bus_id_of(options, mpi, device), ")");
+  ByteWriter w;
+  w.put_string(mine);
+  std::vector<std::string> names;
+  for (const auto& bytes : world.exchange(w.bytes())) names.push_back(ByteReader(bytes).get_string());
+  return names;
 }
 
 std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threads) {

@@ -34,7 +34,7 @@ int64_t most_sequences(const RunOptions& given, const RunOptions& options, const
 int64_t sequences_at_a_time(const RunOptions& given, const RunOptions& options, const Mesh& mesh,
                             std::span<const InputLine> lines, std::span<const uint32_t> to_run);
 
-// Error (usage) for layouts of several GPUs a replica where they are not to be had.
+// Error (usage) for layouts of several GPUs a replica in a build without NCCL.
 void check_device(const RunOptions& options, const Mesh& mesh);
 
 // Which of the GPUs that it sees a rank takes: in order of the node's ranks, each the first one that no rank before it has.
@@ -44,6 +44,9 @@ int device_for(int node_rank, const std::vector<std::vector<std::string>>& visib
 
 // Collective over the ranks of a node: this rank's GPU by the above, 0 where it computes on the CPU.
 int choose_device(const RunOptions& options, const MpiSession& mpi, Communicator& node);
+
+// Collective over world. [n_ranks] what a person looks for: "r5 on node03, GPU 1 (0000:3B:00.0)".
+std::vector<std::string> name_ranks(Communicator& world, const MpiSession& mpi, const RunOptions& options, int device);
 
 std::unique_ptr<Ops> make_ops(const RunOptions& options, int device, int n_threads);
 

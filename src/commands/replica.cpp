@@ -24,13 +24,19 @@ namespace {
 
 constexpr int64_t kGpuTokenUnit = 128;  // rows that products of matrices on GPUs go by
 
+// stream: of the GPU whose matrices the group passes; without a handle they are the host's, or there are none.
 std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double* seconds,
                                           [[maybe_unused]] const std::string& name, [[maybe_unused]] StreamRef stream,
-                                          [[maybe_unused]] size_t most_bytes) {
+                                          [[maybe_unused]] size_t most_bytes,
+                                          [[maybe_unused]] const std::vector<std::string>& names) {
   if (ranks.size() == 1) return make_solo_comm();
   std::unique_ptr<Communicator> comm = make_mpi_comm(ranks);
 #ifdef LOCKSTEP_NCCL
-  if (stream.handle != nullptr) comm = make_nccl_comm(std::move(comm), {stream, name, most_bytes});
+  if (stream.handle != nullptr) {
+    NcclOptions options{.stream = stream, .name = name, .most_bytes = most_bytes};
+    for (const int rank : ranks) options.members.push_back(names[static_cast<size_t>(rank)]);
+    comm = make_nccl_comm(std::move(comm), options);
+  }
 #endif
   return std::make_unique<TimedComm>(std::move(comm), seconds);
 }
@@ -45,13 +51,14 @@ size_t most_gathered_bytes(const RunOptions& options, const ModelConfig& config,
 }  // namespace
 
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place, const RunOptions& options, const ModelConfig& config,
-                                    const Ops& ops) {
+                                    const Ops& ops, const std::vector<std::string>& names) {
   auto groups = std::make_unique<Groups>();
   std::vector<int> tp_ranks;
   for (int t = 0; t < mesh.tp; ++t) tp_ranks.push_back(mesh.rank({place.dp, place.pp, t}));
-  groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s, concat("replica ", place.dp), ops.stream(), 0);
+  groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s, concat("replica ", place.dp),
+                                mesh.pp > 1 ? ops.stream() : StreamRef{}, 0, names);
   groups->tp = timed_group(tp_ranks, &groups->comm_s, concat("tp of stage ", place.pp, " of replica ", place.dp), ops.stream(),
-                           most_gathered_bytes(options, config, mesh.tp));
+                           most_gathered_bytes(options, config, mesh.tp), names);
   return groups;
 }
 

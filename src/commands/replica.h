@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli.h"
 #include "comm/communicator.h"
@@ -22,9 +24,10 @@ struct Groups {
   std::unique_ptr<Communicator> replica;  // all ranks of one replica, stage by stage
   double comm_s = 0;
 };
-// On GPUs matrices go by NCCL, in the stream of `ops`. Must outlive `ops`: its recordings hold calls of these communicators.
+// names: [n_ranks], for messages. On GPUs matrices go from GPU to GPU, in the stream of `ops`; only groups that have some to
+// pass take memory there. Must outlive `ops`: its recordings hold calls of these communicators.
 std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place, const RunOptions& options, const ModelConfig& config,
-                                    const Ops& ops);
+                                    const Ops& ops, const std::vector<std::string>& names);
 
 // Collective over the ranks of each node: those that load the same weights read them together.
 std::unique_ptr<NodeReader> make_node_reader(const Mesh& mesh, const MpiSession& mpi, const ModelSource& model,

@@ -8,6 +8,7 @@
 #include "commands/device.h"
 #include "commands/finish.h"
 #include "commands/job.h"
+#include "commands/last_word.h"
 #include "commands/layout.h"
 #include "commands/memory_log.h"
 #include "commands/model_source.h"
@@ -52,7 +53,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   });
   mesh = decide_layout(*world, mpi, options, model, *ops);
   place = mesh.place(mpi.rank);
-  init_log({mpi.host, mpi.rank, mpi.size, name_of(place)});
+  init_log({mpi.host, mpi.rank, mpi.size, concat(name_of(place), options.device == "cuda" ? concat(" gpu", device) : "")});
+  const std::vector<std::string> names = name_ranks(*world, mpi, options, device);
   everyone([&] {
     check_device(options, mesh);
     if (const int64_t n = most_sequences(given, options, mesh); n != options.max_sequences) {
@@ -82,7 +84,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   const RankGpu gpu = gpu_of_rank(options, mpi, device);
   GpuSampler gpu_sampler(gpu.read, now_s);
   gpu_sampler.begin("load");
-  groups = make_groups(mesh, place, options, model.checkpoint->config(), *ops);
+  groups = make_groups(mesh, place, options, model.checkpoint->config(), *ops, names);
   const bool is_root = place == mesh.root(place.dp);
   const int root_in_replica = (mesh.pp - 1) * mesh.tp;
   std::unique_ptr<Language> language;
@@ -171,7 +173,13 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     const WorkTotals totals = server->totals();
     progress.show(now_s(), totals.n_done, totals.n_prompt_tokens + totals.n_generated_tokens);
   };
-  while (engine.step()) serve();
+  try {
+    while (engine.step()) serve();
+  } catch (const std::exception& e) {  // leaving would free the GPU's memory, which waits for kernels, which wait for ranks
+    timings.flush();
+    job.lock.reset();
+    end_all_ranks(mpi, e);
+  }
   if (is_root) root->commit();
   for (int attempt = 0; is_rank_0 && !server->finished(); ++attempt) {
     serve();

@@ -11,6 +11,7 @@
 #include "comm/comm_cases.h"
 #include "comm/mpi_comm.h"
 #include "comm/mpi_session.h"
+#include "comm/roll_call.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +95,30 @@ TEST(MpiComm, ASilentPeerIsNamedAfterTheLimit) {
       EXPECT_THAT(what, ::testing::HasSubstr(concat("waited 0.1 s for r1 on ", session->host)));
     }
     world->barrier();
+  });
+}
+
+// All but the last rank come to the second call; it hears their answers all the same.
+TEST(MpiComm, RollCallNamesWhoStaysAway) {
+  if (session->size < 2) GTEST_SKIP() << "one rank";
+  run([] {
+    const auto world = make_mpi_world(), after = make_mpi_world();
+    std::vector<std::string> names;
+    for (int r = 0; r < session->size; ++r) names.push_back(concat("r", r, " on ", session->host, ", GPU ", r));
+    RollCall roll(*world, names);
+    roll.call("beginning", 60);
+    const bool late = session->rank == session->size - 1;
+    std::string what;
+    try {
+      if (!late) roll.call("joining", 0.5);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code, ExitCode::communication);
+      what = e.what();
+    }
+    if (!late) EXPECT_THAT(what, ::testing::HasSubstr(names.back()));
+    after->barrier();
+    EXPECT_EQ(roll.missing(2), names.back());
+    after->barrier();
   });
 }
 

@@ -4,14 +4,20 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/cuda/cuda_call.h"
 #include "comm/cuda/peer_gather.h"
 #include "comm/patience.h"
+#include "comm/roll_call.h"
+#include "comm/watch.h"
 
 namespace lockstep {
 
@@ -25,28 +31,30 @@ class NcclComm final : public Communicator {
       : host_(std::move(host)),
         stream_(static_cast<cudaStream_t>(options.stream.handle)),
         name_(options.name),
+        members_(options.members),
         most_bytes_(options.most_bytes) {
-    ::setenv("NCCL_NVLS_ENABLE", "0", 1);
-    ncclUniqueId id{};
-    if (host_->rank() == 0) ensure(ncclGetUniqueId(&id), "drawing an id");
-    std::vector<std::byte> bytes(sizeof id);
-    std::memcpy(bytes.data(), &id, sizeof id);
-    host_->broadcast(bytes, 0);
-    std::memcpy(&id, bytes.data(), sizeof id);
-    members_ = members();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const ncclResult_t begun = ncclCommInitRankConfig(&comm_, host_->size(), id, host_->rank(), &config);
-    if (begun != ncclInProgress) ensure(begun, "joining");
+    for (int r = static_cast<int>(members_.size()); r < size(); ++r) members_.push_back(concat("rank ", r));
+    RollCall roll(*host_, members_);
     const double limit_s = comm_timeout_s() > 0 ? comm_timeout_s() : kStartLimit_s;
-    settle("joining", limit_s);
-    if (most_bytes_ == 0) return;
-    if (options.peers) peers_ = PeerGather::make(*host_, stream_);
-    if (!peers_) check_cuda_call(cudaMalloc(&pieces_, most_bytes_), concat("taking ", most_bytes_, " bytes for ", name_));
+    roll.call(concat(name_, ": beginning"), limit_s);
+    const bool gathers = most_bytes_ > 0;
+    if (gathers && options.peers) {
+      const bool one_node = on_one_node();
+      peers_ = PeerGather::make(*host_, stream_);
+      if (peers_) return;
+      if (one_node && rank() == 0)
+        log_warning(name_, ": these GPUs of one node don't reach each other's memory, so gathers go by NCCL and take longer (",
+                    list(), "); let each rank see all GPUs of its node");
+    }
+    join(roll, limit_s);
+    watch_.emplace([this] { return fault(); });
+    if (gathers) check_cuda_call(cudaMalloc(&pieces_, most_bytes_), concat("taking ", most_bytes_, " bytes for ", name_));
   }
 
   ~NcclComm() override {
+    watch_.reset();
     peers_.reset();
+    if (comm_ == nullptr) return;
     const bool alone = std::uncaught_exceptions() > 0 || cudaDeviceSynchronize() != cudaSuccess;  // the others may not come
     ncclResult_t state = alone ? ncclInternalError : ncclCommFinalize(comm_);
     Patience patience(kStartLimit_s);
@@ -140,20 +148,43 @@ class NcclComm final : public Communicator {
         concat(name_, ": copying columns"));
   }
 
-  void ensure(Located<ncclResult_t> result, const std::string& what) {
+  void ensure(Located<ncclResult_t> result, const std::string& what) const {
     if (result.value != ncclSuccess) [[unlikely]]
-      throw Error(ExitCode::communication,
-                  concat("NCCL, ", name_, " (", members_, "): ", what, ": ", ncclGetErrorString(result.value)), result.where);
+      throw Error(ExitCode::communication, words_for(result.value, what), result.where);
   }
 
-  // Until the communicator isn't busy any more; an error of it or of a peer ends the wait.
-  void settle(const std::string& what, double limit_s) {
+  std::string words_for(ncclResult_t result, const std::string& what) const {
+    const std::string& me = members_[static_cast<size_t>(host_->rank())];
+    return concat("NCCL, ", name_, ": ", what, " at ", me, ": ", ncclGetErrorString(result), " (members: ", list(), ")");
+  }
+
+  // All begin here at about the same time; from here on one that stays away leaves the others waiting in NCCL.
+  void join(RollCall& roll, double limit_s) {
+    ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+    ncclUniqueId id{};
+    if (rank() == 0) ensure(ncclGetUniqueId(&id), "drawing an id");
+    std::vector<std::byte> bytes(sizeof id);
+    std::memcpy(bytes.data(), &id, sizeof id);
+    host_->broadcast(bytes, 0);
+    std::memcpy(&id, bytes.data(), sizeof id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t begun = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+    if (begun != ncclInProgress) ensure(begun, "joining");
+    settle("joining", limit_s, [&] { return concat("; not ready: ", roll.missing(2)); });
+    roll.call(concat("NCCL, ", name_, ": joining"), limit_s);
+  }
+
+  // Until the communicator isn't busy any more; an error of it or of a peer ends the wait. `who`: for the message.
+  template <class Who>
+  void settle(const std::string& what, double limit_s, const Who& who) {
     ncclResult_t state = ncclInProgress;
     for (Patience patience(limit_s);;) {
       ensure(ncclCommGetAsyncError(comm_, &state), what);
       if (state != ncclInProgress) break;
       if (!patience.wait())
-        fail(ExitCode::communication, "NCCL, ", name_, " (", members_, "): ", what, ": nothing for ", limit_s, " s");
+        fail(ExitCode::communication, "NCCL, ", name_, ": ", what, " at ", members_[static_cast<size_t>(rank())],
+             ": nothing for ", limit_s, " s", who());
     }
     ensure(state, what);
   }
@@ -161,6 +192,9 @@ class NcclComm final : public Communicator {
   // Gives `calls` what takes the result of each of its calls of NCCL.
   template <class Calls>
   void as_group(const std::string& what, const Calls& calls) {
+    check(comm_ != nullptr, name_, " has no NCCL: ", what);
+    watch_->check();
+    const std::lock_guard lock(mutex_);
     const auto begun = [&](ncclResult_t result) {
       if (result != ncclInProgress) ensure(result, what);
     };
@@ -168,30 +202,41 @@ class NcclComm final : public Communicator {
     calls(begun);
     const ncclResult_t ended = ncclGroupEnd();
     begun(ended);
-    if (ended == ncclInProgress) settle(what, comm_timeout_s());
+    if (ended == ncclInProgress) settle(what, comm_timeout_s(), [&] { return concat(" (members: ", list(), ")"); });
   }
 
-  std::string members() {
-    char host_name[64] = "";
-    ::gethostname(host_name, sizeof host_name - 1);
-    int device = 0;
-    cudaGetDevice(&device);
-    const std::string mine = concat(host_name, " GPU ", device);
+  // In the watch's thread. Where the program is in a call of NCCL, it will see for itself.
+  std::string fault() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return "";
+    ncclResult_t state = ncclSuccess;
+    if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess) state = asked;
+    return state == ncclSuccess || state == ncclInProgress ? "" : words_for(state, "while the GPU worked");
+  }
+
+  std::string list() const {
     std::string all;
-    const auto names = host_->exchange(std::as_bytes(std::span(mine)));
-    for (size_t r = 0; r < names.size(); ++r)
-      all += concat(r == 0 ? "" : ", ", "rank ", r, " on ",
-                    std::string_view(reinterpret_cast<const char*>(names[r].data()), names[r].size()));
+    for (const std::string& member : members_) all += (all.empty() ? "" : "; ") + member;
     return all;
+  }
+
+  bool on_one_node() {
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    const auto hosts = host_->exchange(std::as_bytes(std::span(name)));
+    return std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts[0]; });
   }
 
   std::unique_ptr<Communicator> host_;
   cudaStream_t stream_;
-  std::string name_, members_;
+  std::string name_;
+  std::vector<std::string> members_;
   size_t most_bytes_;
+  std::mutex mutex_;  // NCCL is called by one thread at a time
   ncclComm_t comm_ = nullptr;
   std::unique_ptr<PeerGather> peers_;  // where all ranks are on one node and reach each other
   std::byte* pieces_ = nullptr;
+  std::optional<Watch> watch_;
 };
 
 }  // namespace

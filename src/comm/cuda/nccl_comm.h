@@ -3,11 +3,13 @@
 //   auto comm = make_nccl_comm(make_mpi_comm(ranks), {.stream = stream, .name = "tp of d0p0", .most_bytes = ...});
 // Calls are put into the stream and return; what they gather is there when the stream gets to it. NVLS is off. A recording of a
 // stream (CUDA graph) may hold such calls; it has to go before the communicator does, or the communicator's end never comes.
+// NCCL is asked for faults while the program waits for the GPU (watch.h), so that a broken link or peer ends the job.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -17,11 +19,14 @@ struct NcclOptions {
   StreamRef stream;       // of the rank's Ops; the GPU is the one it belongs to
   std::string name;       // for messages
   size_t most_bytes = 0;  // of a matrix that is gathered; by NCCL: room for one is taken at once, and stays where it is
-  bool peers = true;      // inside a node gathers are stores into the peers' memory, where that can be reached
+  // A group that gathers does so by stores into the peers' memory, where all are on one node and reach it: then there is no
+  // NCCL communicator, which would take hundreds of megabytes, and no send and recv.
+  bool peers = true;
+  std::vector<std::string> members = {};  // [size] for messages: "r5 on node03, GPU 1"
 };
 
-// Collective over `host`. Error (communication) with the group's members where NCCL isn't ready after LOCKSTEP_COMM_TIMEOUT_S
-// seconds (120 if unset or 0).
+// Collective over `host`. Error (communication) with the names of those that are not there, or not ready, after
+// LOCKSTEP_COMM_TIMEOUT_S seconds (120 if unset or 0).
 std::unique_ptr<Communicator> make_nccl_comm(std::unique_ptr<Communicator> host, const NcclOptions& options);
 
 }  // namespace lockstep
