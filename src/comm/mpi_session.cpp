@@ -36,13 +36,6 @@ double share_of_cores(MPI_Comm node, int node_size) {
   return share;
 }
 
-std::string host_name() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  const std::string_view full = name;
-  return std::string(full.substr(0, full.find('.')));
-}
-
 std::optional<long long> number(const char* text) {
   if (text == nullptr) return std::nullopt;
   long long value = 0;
@@ -50,6 +43,26 @@ std::optional<long long> number(const char* text) {
   const auto [stop, error] = std::from_chars(text, end, value);
   if (error != std::errc() || stop != end) return std::nullopt;
   return value;
+}
+
+// For tests on one machine: LOCKSTEP_NODE_RANKS=N has every N ranks of it believe that they are a node. Takes over `node`.
+MPI_Comm as_smaller_nodes(MPI_Comm node, int rank) {
+  const auto n_ranks = number(::getenv("LOCKSTEP_NODE_RANKS"));
+  if (!n_ranks) return node;
+  if (*n_ranks < 1) fail(ExitCode::usage, "LOCKSTEP_NODE_RANKS=", *n_ranks, ": a number of ranks >= 1 is expected");
+  int node_rank = 0;
+  mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank");
+  MPI_Comm part = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split(node, static_cast<int>(node_rank / *n_ranks), rank, &part), "MPI_Comm_split");
+  MPI_Comm_free(&node);
+  return part;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
+  const std::string_view full = name;
+  return std::string(full.substr(0, full.find('.')));
 }
 
 }  // namespace
@@ -66,6 +79,7 @@ MpiSession::MpiSession(int* argc, char*** argv) : host(host_name()), claim(launc
 
   MPI_Comm node = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  node = as_smaller_nodes(node, rank);
   mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(node, &node_size), "MPI_Comm_size");
   node_ranks.resize(node_size);

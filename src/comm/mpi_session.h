@@ -26,7 +26,7 @@ struct MpiSession {
   [[noreturn]] void abort(int code);
 
   int rank = 0, size = 1;
-  int node_rank = 0, node_size = 1;  // among the ranks on this node
+  int node_rank = 0, node_size = 1;  // among the ranks on this node (for tests: LOCKSTEP_NODE_RANKS=2 makes nodes of two)
   std::vector<int> node_ranks;       // [node_size] their ranks in the world, ascending
   std::string host;
   // Cores this rank may use, those it shares with ranks of its node in equal parts: 2 ranks on one mask of 8 cores -> 4.0.
