@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # gpus.sh WORKLOADS CONFIG_DIR OUT: on a machine with two GPUs or more, after gpu.sh: times the gathers, then runs each WORKLOADS/*.jsonl on random
-# weights of CONFIG_DIR/config.json in the layouts of N ranks (default 2) and compares their bytes with those of one rank, also where a rank
+# weights of CONFIG_DIR/config.json in the layouts of N ranks (2) and compares their bytes with those of one rank, also where a rank
 # is killed and the job goes on under another layout.
-# Then random layouts and options of small models (tests/e2e/bits_matrix.py, COMBINATIONS of them, 20).
-# LAYOUTS: default "--tp N" "--pp N" "--dp N", separated by ';'. DEVICE: cuda. BUILD: build directory (default: build/cuda).
+# Then random layouts and options of small models (tests/e2e/bits_matrix.py).
+# From the environment: N, LAYOUTS ("--tp N;--pp N;--dp N"), DEVICE (cuda), BUILD (build/cuda), MAX_MODEL_LEN (4096), TINY (directory of small
+# models), COMBINATIONS (20). Four GPUs:
+#   N=4 LAYOUTS="--tp 4;--tp 2 --pp 2;--tp 2 --dp 2" bench/gpus.sh WORKLOADS CONFIG_DIR OUT
 set -euo pipefail
 workloads=$(realpath "$1") config=$(realpath "$2") out=$3
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/cuda} n=${N:-2} device=${DEVICE:-cuda}
 mkdir -p "$out"
-export NCCL_NVLS_ENABLE=0
 IFS=';' read -r -a layouts <<<"${LAYOUTS:---tp $n;--pp $n;--dp $n}"
 date -u +%FT%TZ; git rev-parse HEAD 2>/dev/null || true
 if [ "$device" = cuda ]; then
