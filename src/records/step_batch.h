@@ -57,6 +57,12 @@ struct CachedPrefix {
   int32_t n_tokens = 0;
 };
 
+// One KV page of the device and its place in host memory, where preempted sequences keep theirs.
+struct PageCopy {
+  PageId page = 0;
+  PageId host_page = 0;
+};
+
 struct StepBatch {
   int64_t step = 0;
   std::vector<TokenId> token_ids;   // [n_tokens]      new tokens of all sequences, concatenated; `sampled_in(slot)`: see below
@@ -69,6 +75,9 @@ struct StepBatch {
   std::vector<ScoreRow> scores;               // [n_scores]      in order of rows
   std::vector<CachedPrefix> cached;           // of the sequences admitted in this step that have one
   std::vector<LogitAdjustments> adjustments;  // of the slots that sample for the first time in this step and need any
+  // Copied before anything else of the step, all of `saved` before all of `restored`; also where the step has no tokens.
+  std::vector<PageCopy> saved;     // to the host: of the sequences preempted in this step
+  std::vector<PageCopy> restored;  // from the host: of those that come back
 
   int64_t n_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t n_seqs() const { return static_cast<int64_t>(kv_lengths.size()); }

@@ -77,6 +77,8 @@ uint64_t hash_of(const StepBatch& b) {
   }
   for (const ScoreRow& s : b.scores) w.put(s.row), w.put(s.request), w.put(s.position), w.put(s.target), w.put(s.n_logprobs);
   for (const CachedPrefix& c : b.cached) w.put(c.request), w.put(c.n_tokens);
+  w.put_vector(b.saved);
+  w.put_vector(b.restored);
   for (const LogitAdjustments& a : b.adjustments) {
     w.put(a.slot), w.put(a.presence_penalty), w.put(a.frequency_penalty), w.put(a.repetition_penalty), w.put(a.min_tokens);
     w.put_vector(a.end_tokens), w.put_vector(a.prompt), w.put_vector(a.completion);

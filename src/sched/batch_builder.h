@@ -19,6 +19,8 @@ class BatchBuilder {
   void add(Sequence& sequence, int64_t n_new);
 
   void add_cached(CachedPrefix cached) { batch_.cached.push_back(cached); }
+  void add_saved(PageCopy copy) { batch_.saved.push_back(copy); }
+  void add_restored(PageCopy copy) { batch_.restored.push_back(copy); }
 
   int64_t n_tokens() const { return batch_.n_tokens(); }
   int64_t n_seqs() const { return batch_.n_seqs(); }

@@ -10,9 +10,11 @@ namespace lockstep {
 
 void Scheduler::check_integrity() const {
   pool_.check_integrity();
+  host_pool_.check_integrity();
 
   // Each sequence by itself; whose pages and slots they are.
   std::map<PageId, int64_t> n_refs;
+  std::set<PageId> saved;
   std::set<int32_t> slots(free_slots_.begin(), free_slots_.end());
   size_t n_slots = free_slots_.size();
   for (const auto& [id, s] : sequences_) {
@@ -26,9 +28,12 @@ void Scheduler::check_integrity() const {
           s.n_computed, " of ", s.length(), " tokens computed");
     check(s.is_committed() == (s.last_sample_step < first_in_flight()), "request ", id, " sampled in step ", s.last_sample_step,
           ", commits stand before ", first_in_flight());
-    const int64_t n_pages = s.is_complete() ? 0 : pages_for(s.n_computed);
+    const int64_t n_pages = s.is_complete() || s.slot < 0 ? 0 : pages_for(s.n_computed);
     check(static_cast<int64_t>(s.pages.size()) == n_pages, "request ", id, " holds ", s.pages.size(), " pages, not ", n_pages);
     for (const PageRef& page : s.pages) ++n_refs[page.id()];
+    check(static_cast<int64_t>(s.saved.size()) == (s.slot < 0 ? pages_for(s.n_computed) : 0), "request ", id, " has saved ",
+          s.saved.size(), " pages of ", s.n_computed, " tokens");
+    for (const PageRef& page : s.saved) check(saved.insert(page.id()).second, "host page ", page.id(), " is two sequences'");
     check(s.n_kept <= std::min(s.n_computed, s.n_known()) / kPageSize && (n_pages > 0 || s.n_kept == 0), "request ", id, ": ",
           s.n_kept, " pages kept of ", n_pages);
     if (s.slot >= 0) slots.insert(s.slot), ++n_slots;
@@ -38,6 +43,9 @@ void Scheduler::check_integrity() const {
   check(static_cast<int64_t>(n_refs.size()) == pool_.n_used(), pool_.n_used(), " pages used, ", n_refs.size(), " held");
   for (const auto& [page, n] : n_refs)
     check(pool_.n_refs(page) == n, "page ", page, ": ", pool_.n_refs(page), " references, ", n, " held");
+
+  check(static_cast<int64_t>(saved.size()) == host_pool_.n_used(), host_pool_.n_used(), " host pages used, ", saved.size(),
+        " held");
 
   // Slots: each is free, held by one sequence, or held back by one step.
   for (const InFlight& step : in_flight_) slots.insert(step.slots.begin(), step.slots.end()), n_slots += step.slots.size();
@@ -56,7 +64,7 @@ void Scheduler::check_integrity() const {
   for (const Sequence* s : waiting_) {
     check(s->id > last, "waiting request ", s->id, " after ", last);
     last = s->id;
-    check(s->slot < 0 && s->n_computed == 0, "request ", s->id, " waits with a slot or KV");
+    check(s->slot < 0, "request ", s->id, " waits with a slot");
   }
   check(last <= last_admitted_, "request ", last, " wasn't admitted");
   size_t n_ending = 0;  // last sample scheduled, not committed

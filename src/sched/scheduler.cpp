@@ -20,6 +20,7 @@ SchedulerOptions checked(const SchedulerOptions& o) {
   in_range(o.max_sequences, 1, "max_sequences");
   in_range(o.max_model_len, 1, "max_model_len");
   in_range(o.n_pages, 0, "n_pages");
+  in_range(o.n_host_pages, 0, "n_host_pages");
   in_range(o.lag, 0, "lag");
   in_range(o.token_unit, 1, "token_unit");
   if (o.n_pages < pages_for(o.max_model_len))
@@ -36,7 +37,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); 
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerOptions& options) : options_(checked(options)), pool_(options.n_pages), cache_(pool_) {
+Scheduler::Scheduler(const SchedulerOptions& options)
+    : options_(checked(options)), pool_(options.n_pages), host_pool_(options.n_host_pages), cache_(pool_) {
   for (auto slot = static_cast<int32_t>(options.max_sequences); slot-- > 0;) free_slots_.push_back(slot);  // slot 0 first
 }
 
@@ -143,7 +145,7 @@ void Scheduler::schedule_decodes(BatchBuilder& batch) {
     Sequence& s = *running_[i];
     if (!s.is_decoding() || !(options_.resolve_references || s.is_committed())) continue;
     if (s.n_computed % kPageSize == 0) {
-      while (pool_.n_free() == 0 && i + 1 < running_.size()) preempt_youngest();
+      while (pool_.n_free() == 0 && i + 1 < running_.size()) preempt_youngest(batch);
       if (pool_.n_free() == 0) break;  // the youngest itself: it waits for a page, or until an older one takes its pages
     }
     add(batch, s, 1);
@@ -212,12 +214,7 @@ void Scheduler::schedule_admissions(BatchBuilder& batch) {
     const PrefixCache::Found prefix = find_prefix(s);
     if (pages_for(s.length()) - n_in_use(prefix) + n_reserved > pool_.n_free()) return;
     waiting_.pop_front();
-    for (const PageId page : prefix.pages) s.pages.push_back(pool_.take_kept(page));
-    s.n_kept = static_cast<int64_t>(prefix.pages.size());
-    s.n_computed = s.n_kept * kPageSize;
-    s.chain = prefix.chain;
-    if (s.n_computed > 0) batch.add_cached({s.id, static_cast<int32_t>(s.n_computed)});
-    n_cached_ += s.n_computed;
+    take_pages(batch, s, prefix);
     s.slot = free_slots_.back();
     s.begun_in_slot = false;
     free_slots_.pop_back();
@@ -225,6 +222,21 @@ void Scheduler::schedule_admissions(BatchBuilder& batch) {
     if (!add_chunk(batch, s, n_reserved)) return;
     n_reserved += s.may_grow();
   }
+}
+
+// The pages found, and behind them those that were saved. A full page that comes back may be found again, as any other.
+void Scheduler::take_pages(BatchBuilder& batch, Sequence& s, const PrefixCache::Found& prefix) {
+  for (const PageId page : prefix.pages) s.pages.push_back(pool_.take_kept(page));
+  s.n_kept = static_cast<int64_t>(prefix.pages.size());
+  s.chain = prefix.chain;
+  const int64_t n_found = s.n_kept * kPageSize;
+  if (s.saved.empty() && n_found > 0) batch.add_cached({s.id, static_cast<int32_t>(n_found)}), n_cached_ += n_found;
+  for (size_t i = s.pages.size(); i < s.saved.size(); ++i) {
+    s.pages.push_back(pool_.allocate());
+    batch.add_restored({s.pages[i].id(), s.saved[i].id()});
+  }
+  s.saved.clear();
+  s.n_computed = std::max(s.n_computed, n_found);
 }
 
 // Of the known tokens all but the last, which is computed for its logits; of a prompt that is scored, those scored already.
@@ -264,12 +276,19 @@ void Scheduler::retire_complete() {
   std::erase_if(running_, [](const Sequence* s) { return s->is_complete(); });
 }
 
-void Scheduler::preempt_youngest() {
+// Its pages hold what earlier steps computed, since it isn't part of this one yet.
+void Scheduler::preempt_youngest(BatchBuilder& batch) {
   Sequence& s = *running_.back();
   running_.pop_back();
   free_slot(s);
+  if (static_cast<int64_t>(s.pages.size()) <= host_pool_.n_free())
+    for (const PageRef& page : s.pages) {
+      s.saved.push_back(host_pool_.allocate());
+      batch.add_saved({page.id(), s.saved.back().id()});
+    }
+  else
+    s.n_computed = 0;
   s.drop_pages();
-  s.n_computed = 0;
   waiting_.push_front(&s);
   ++n_preempted_;
 }

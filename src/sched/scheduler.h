@@ -28,11 +28,6 @@
 
 namespace lockstep {
 
-// What becomes of the youngest sequence when an older one finds no free page.
-enum class Preemption : uint8_t {
-  recompute,  // its pages are dropped; later prompt and generated tokens are computed again, as a prefill
-};
-
 struct SchedulerOptions {
   int64_t n_pages = 0;           // at least pages_for(max_model_len)
   int64_t max_batch_tokens = 0;  // new tokens a step
@@ -46,7 +41,9 @@ struct SchedulerOptions {
   // Sequences begin on the pages that hold their first tokens already, from whichever sequence. A prompt that is scored
   // computes all of its tokens, for their logits.
   bool prefix_cache = false;
-  Preemption preemption = Preemption::recompute;
+  // Where an older sequence finds no free page, the youngest is preempted. It keeps its KV in pages of host memory if there are
+  // enough of them; else its tokens, prompt and generated ones, are computed again, as a prefill.
+  int64_t n_host_pages = 0;
   // A step's time grows by whole units of so many tokens. Where a step's last sequence is in prefill and more of it or behind
   // it waits, its chunk is cut so that the step has a multiple of them; the rest comes in the next step.
   int64_t token_unit = 1;
@@ -69,6 +66,7 @@ class Scheduler {
   int64_t n_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t n_running() const { return static_cast<int64_t>(sequences_.size() - waiting_.size()); }
   int64_t n_pages_used() const { return pool_.n_used(); }
+  int64_t n_host_pages_used() const { return host_pool_.n_used(); }
   int64_t n_preempted() const { return n_preempted_; }  // preemptions so far
   int64_t n_cached() const { return n_cached_; }        // tokens so far that were found instead of computed
   const SchedulerOptions& options() const { return options_; }
@@ -100,11 +98,12 @@ class Scheduler {
   void add(BatchBuilder& batch, Sequence& sequence, int64_t n_new);
   void keep_full_pages(Sequence& sequence);
   void retire_complete();
-  void preempt_youngest();
+  void preempt_youngest(BatchBuilder& batch);
+  void take_pages(BatchBuilder& batch, Sequence& sequence, const PrefixCache::Found& prefix);
   void free_slot(Sequence& sequence);
 
   SchedulerOptions options_;
-  PagePool pool_;
+  PagePool pool_, host_pool_;
   PrefixCache cache_;
   std::vector<int32_t> free_slots_;                    // a stack
   std::unordered_map<RequestId, Sequence> sequences_;  // all not finished; never iterated for a decision

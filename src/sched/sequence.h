@@ -55,8 +55,9 @@ struct Sequence {
   std::vector<TokenId> tokens;  // [n_known()]  prompt, then the generated tokens that were committed
 
   int64_t n_sampled = 0;       // samples scheduled so far, committed or not: the position of the next one
-  int64_t n_computed = 0;      // tokens whose KV the pages hold once the scheduled steps have run
-  std::vector<PageRef> pages;  // [pages_for(n_computed)]  none once the last sample is scheduled
+  int64_t n_computed = 0;      // tokens whose KV its pages hold once the scheduled steps have run
+  std::vector<PageRef> pages;  // [pages_for(n_computed)]  none while waiting, and none once the last sample is scheduled
+  std::vector<PageRef> saved;  // [pages_for(n_computed)]  of the host, while preempted; else none
   int64_t n_kept = 0;          // of the pages: those that the prefix cache has been told
   int64_t chain = 0;           // PrefixCache::Chain of the last of them
   int32_t slot = -1;           // of the sample buffer; -1 while waiting

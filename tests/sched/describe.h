@@ -2,6 +2,7 @@
 //   "10 11 12 @0 [5] >s0#0 | <s1 @17 [2 3] >s1#4"
 //   first sequence:  tokens 10, 11, 12 at positions 0 .. 2, page 5; then samples its completion's token 0 into slot 0
 //   second:          the token last sampled into slot 1, at position 17, pages 2 and 3; samples token 4 into slot 1
+//   "save 1>0 2>1 | restore 3<0 | ...": pages 1 and 2 go to the host's pages 0 and 1 first, and page 3 comes from there
 #pragma once
 
 #include <sstream>
@@ -17,6 +18,14 @@ namespace lockstep {
 
 inline std::string describe(const StepBatch& b) {
   std::ostringstream text;
+  const auto copies = [&](const char* what, const char* way, const std::vector<PageCopy>& pages) {
+    if (pages.empty()) return;
+    text << what;
+    for (const PageCopy& c : pages) text << " " << c.page << way << c.host_page;
+    text << " | ";
+  };
+  copies("save", ">", b.saved);
+  copies("restore", "<", b.restored);
   size_t sample = 0;
   for (size_t i = 0; i < b.kv_lengths.size(); ++i) {
     if (i > 0) text << " | ";

@@ -4,6 +4,8 @@
 // request (`oracle`) needs no scheduler at all.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <map>
 #include <random>
@@ -39,7 +41,9 @@ inline std::vector<TokenId> oracle(const Request& r) {
 class FakeEngine {
  public:
   explicit FakeEngine(const SchedulerOptions& options)
-      : scheduler(options), kv_(static_cast<size_t>(options.n_pages) * kPageSize) {}
+      : scheduler(options),
+        kv_(static_cast<size_t>(options.n_pages) * kPageSize),
+        host_kv_(static_cast<size_t>(options.n_host_pages) * kPageSize) {}
 
   // Step k: commit k - 1 - lag, schedule, run. `admitted` become events of step k.
   void step(std::vector<Request> admitted) {
@@ -57,6 +61,8 @@ class FakeEngine {
     n_seqs.push_back(batch.n_seqs());
     n_last.push_back(batch.n_seqs() > 0 ? batch.n_tokens() - *(batch.q_offsets.end() - 2) : 0);
     n_waiting.push_back(scheduler.n_waiting());
+    n_saved += static_cast<int64_t>(batch.saved.size());
+    n_restored += static_cast<int64_t>(batch.restored.size());
     for (const Request& r : admitted) {
       histories_[r.id] = oracle(r);
       requests_[r.id] = r;
@@ -77,12 +83,27 @@ class FakeEngine {
   std::vector<uint64_t> hashes;                       // of each step's batch
   std::vector<int64_t> n_tokens, n_seqs;              // of each step
   std::vector<int64_t> n_last, n_waiting;             // tokens of its last sequence; how many wait behind it
+  int64_t n_saved = 0, n_restored = 0;                // pages, to and from the host
+  int64_t n_sampled_in_vain = 0;                      // after the end of a stream, which wasn't known yet
 
  private:
   struct Cell {
     TokenId token = -1;
     int32_t position = -1;
   };
+
+  // What comes back from the host is gone there.
+  void copy_pages(const StepBatch& b) {
+    const auto page_at = [](std::vector<Cell>& cells, PageId page) {
+      check(page >= 0 && static_cast<size_t>(page) < cells.size() / kPageSize, "page ", page);
+      return cells.begin() + static_cast<std::ptrdiff_t>(page) * kPageSize;
+    };
+    for (const PageCopy& c : b.saved) std::copy_n(page_at(kv_, c.page), kPageSize, page_at(host_kv_, c.host_page));
+    for (const PageCopy& c : b.restored) {
+      std::copy_n(page_at(host_kv_, c.host_page), kPageSize, page_at(kv_, c.page));
+      std::fill_n(page_at(host_kv_, c.host_page), kPageSize, Cell{});
+    }
+  }
 
   StepEvents run(const StepBatch& b) {
     const SchedulerOptions& o = scheduler.options();
@@ -94,6 +115,7 @@ class FakeEngine {
           "array lengths");
     StepEvents events;
     events.step = b.step;
+    copy_pages(b);
     std::map<int32_t, RequestId> slots;
     std::set<PageId> written;
     std::vector<std::pair<int32_t, TokenId>> writes;  // to the sample buffer, after all was read
@@ -131,7 +153,10 @@ class FakeEngine {
       }
       const TokenId token = fake_sample(row.draw_key, row.position, history);
       writes.emplace_back(row.slot, token);
-      if (done_.contains(row.request)) continue;
+      if (done_.contains(row.request)) {
+        ++n_sampled_in_vain;
+        continue;
+      }
       std::vector<TokenId>& stream = streams[row.request];
       check(row.position == static_cast<int32_t>(stream.size()), "request ", row.request, " samples position ", row.position);
       stream.push_back(token);
@@ -146,7 +171,8 @@ class FakeEngine {
     return events;
   }
 
-  std::vector<Cell> kv_;  // [n_pages * kPageSize]
+  std::vector<Cell> kv_;       // [n_pages * kPageSize]
+  std::vector<Cell> host_kv_;  // [n_host_pages * kPageSize]
   std::map<int32_t, TokenId> sample_buffer_;
   std::map<RequestId, std::vector<TokenId>> histories_;
   std::map<RequestId, Request> requests_;

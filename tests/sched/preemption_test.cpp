@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "sched/describe.h"
 #include "sched/scheduler.h"
 
@@ -75,6 +77,70 @@ TEST(Preemption, APreemptedSequenceComesBackWithItsTokensAndItsPosition) {
   EXPECT_EQ(again.samples[0].position, 3);
 }
 
+// The same with pages on the host for what 2 has computed.
+TEST(Preemption, APreemptedSequenceKeepsItsKvOnTheHost) {
+  Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .n_host_pages = 3});
+  step(s);
+  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
+  step(s);
+  s.commit(events(1, {}, {{1, 11}, {2, 21}}));
+  step(s);
+  s.commit(events(2, {}, {{1, 12}, {2, 22}}));
+  EXPECT_EQ(step(s), "12 @15 [0] >s0#2 | 22 @32 [1 2 3] >s1#2");
+  s.commit(events(3, {request(3, 1, 1)}, {{1, 13}, {2, 23}}));
+  EXPECT_EQ(step(s), "save 1>0 2>1 3>2 | 13 @16 [0 1] >s0#3");
+  EXPECT_EQ(s.n_preempted(), 1);
+  EXPECT_EQ(s.n_host_pages_used(), 3);
+  s.commit(events(4, {}, {{1, 14}}));
+  EXPECT_EQ(step(s), "14 @17 [0 1] >s0#4") << "three pages aren't free";
+  s.commit(events(5, {}, {{1, 15, kFinished}}));
+  EXPECT_EQ(step(s), "restore 0<0 1<1 2<2 | 23 @33 [0 1 2] >s0#3");
+  EXPECT_EQ(s.n_host_pages_used(), 0);
+}
+
+TEST(Preemption, WithTooFewPagesOnTheHostItIsComputedAgain) {
+  Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .n_host_pages = 2});
+  step(s);
+  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
+  for (int k = 1; k < 4; ++k) {
+    step(s);
+    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
+  }
+  EXPECT_EQ(step(s), "13 @16 [0 1] >s0#3");
+  s.commit(events(4, {}, {{1, 14, kFinished}}));
+  EXPECT_THAT(step(s), HasSubstr(" 230 21 22 23 @0 [0 1 2] >s0#3"));
+}
+
+// Two prompts, a token of each a step. At step 49 request 1 needs its fourth page of five, and 2, which has waited for its
+// third one since step 33, is thrown out in the midst of its prompt, which is scored.
+TEST(Preemption, APromptOnTheHostIsScoredOnce) {
+  Scheduler s({.n_pages = 5, .max_batch_tokens = 2, .max_sequences = 2, .max_model_len = 64, .n_host_pages = 9});
+  step(s);
+  Request scored = request(2, 40, 1);
+  scored.sampling.prompt_logprobs = true;
+  s.commit(events(0, {request(1, 1, 60), scored}));
+  std::vector<int32_t> positions;
+  for (int k = 1; k < 49; ++k) {
+    for (const ScoreRow& row : s.schedule().scores) positions.push_back(row.position);
+    s.check_integrity();
+    s.commit(events(k, {}, {{1, 1000 + k}}));
+  }
+  EXPECT_EQ(positions.size(), 32u);
+  EXPECT_EQ(step(s), "save 1>0 3>1 | 1048 @48 [0 2 4 1] >s0#48");
+  s.commit(events(49, {}, {{1, 7, kFinished}}));
+  for (int k = 50; k < 54; ++k) {
+    const StepBatch b = s.schedule();
+    s.check_integrity();
+    EXPECT_EQ(b.n_tokens(), 2);
+    EXPECT_EQ(b.restored.size(), k == 50 ? 2u : 0u);
+    for (const ScoreRow& row : b.scores) positions.push_back(row.position);
+    s.commit(events(k, {}, k == 53 ? Sampled{{2, 7, kFinished}} : Sampled{}));
+  }
+  std::vector<int32_t> expected(39);
+  std::iota(expected.begin(), expected.end(), 1);
+  EXPECT_EQ(positions, expected);
+}
+
 // The same with lag 2, where 2 has two samples under way when it is thrown out.
 TEST(Preemption, APreemptedSequenceWaitsForItsTokens) {
   Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .lag = 2});
@@ -102,7 +168,7 @@ TEST(Preemption, APreemptedSequenceWaitsForItsTokens) {
 }
 
 TEST(Preemption, APreemptedSequenceMayTurnOutFinished) {
-  Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .lag = 1});
+  Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .lag = 1, .n_host_pages = 3});
   for (int k = 0; k < 2; ++k) step(s);
   s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
   step(s);
@@ -111,10 +177,11 @@ TEST(Preemption, APreemptedSequenceMayTurnOutFinished) {
   s.commit(events(2, {}, {{1, 11}, {2, 21}}));
   step(s);
   s.commit(events(3, {}, {{1, 12}, {2, 22}}));
-  EXPECT_EQ(step(s), "<s0 @16 [0 1] >s0#3");
+  EXPECT_EQ(step(s), "save 1>0 2>1 3>2 | <s0 @16 [0 1] >s0#3");
   EXPECT_EQ(s.n_waiting(), 2);
   s.commit(events(4, {}, {{1, 13}, {2, 23, kFinished}}));
   EXPECT_EQ(s.n_waiting(), 1);
+  EXPECT_EQ(s.n_host_pages_used(), 0);
   EXPECT_EQ(step(s), "<s0 @17 [0 1] >s0#4 | 300 @0 [2] >s1#0");
 }
 

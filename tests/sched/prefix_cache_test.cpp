@@ -175,5 +175,45 @@ TEST(Prefix, APreemptedSequenceFindsItsOwnPagesAgain) {
   EXPECT_EQ(s.n_cached(), 32);
 }
 
+// The same with its KV on the host: two pages are still there, the third comes back.
+TEST(Prefix, OfWhatIsOnTheHostOnlyTheRestComesBack) {
+  SchedulerOptions options{.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .prefix_cache = true};
+  options.n_host_pages = 3;
+  Scheduler s(options);
+  step(s);
+  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
+  for (int k = 1; k < 4; ++k) {
+    step(s);
+    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
+  }
+  EXPECT_EQ(step(s), "save 1>0 2>1 3>2 | 13 @16 [0 3] >s0#3");
+  s.commit(events(4, {}, {{1, 14, kFinished}}));
+  EXPECT_EQ(step(s), "restore 3<2 | 23 @33 [1 2 3] >s0#3");
+  EXPECT_EQ(s.n_cached(), 0) << "it had computed them itself";
+}
+
+// Here request 1 goes on until it has all pages, so that all three come back; 3 begins with the same 31 tokens as 2.
+TEST(Prefix, APageThatComesBackIsFound) {
+  SchedulerOptions options{.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .prefix_cache = true};
+  options.n_host_pages = 3;
+  Scheduler s(options);
+  step(s);
+  Request alike = request(2, 31, 1);
+  alike.id = 3;
+  s.commit(events(0, {request(1, 14, 50), request(2, 31, 18), alike}));
+  for (int k = 1; k < 4; ++k) {
+    step(s);
+    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
+  }
+  for (int k = 4; k < 37; ++k) {
+    step(s);
+    s.commit(events(k, {}, {{1, 10 + k, k == 36}}));
+  }
+  const std::string both = step(s);
+  EXPECT_THAT(both, testing::StartsWith("restore 1<0 2<1 3<2 | 23 @33 [1 2 3] >s0#3 | 216 217 "));
+  EXPECT_THAT(both, testing::EndsWith(" 230 @16 [1 0] >s1#0"));
+  EXPECT_EQ(s.n_cached(), 16);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -125,13 +126,16 @@ TEST(RandomWalk, TokensDependOnTheRequestAlone) {
       SchedulerOptions options = c.options;
       options.prefix_cache = seed % 2 == 0;
       options.token_unit = seed % 3 == 0 ? 8 : 1;
+      options.n_host_pages = seed % 4 < 2 ? 0 : seed % 4 == 2 ? 1000 : 5;
       FakeEngine run(options);
       work(run, requests, c.burst, seed);
       EXPECT_EQ(run.streams, expected);
       EXPECT_EQ(run.scheduler.n_pages_used(), 0);
+      EXPECT_EQ(run.scheduler.n_host_pages_used(), 0);
       EXPECT_EQ(run.scheduler.n_cached() > 0, options.prefix_cache);
       if (c.preempts) {
         EXPECT_GT(run.scheduler.n_preempted(), 0);
+        EXPECT_EQ(run.n_saved > 0, options.n_host_pages > 0);
       }
       n_steps += run.scheduler.next_step();
     }
@@ -142,7 +146,7 @@ TEST(RandomWalk, AnyOptions) {
   const std::vector<Request> requests = make_requests(60, 6);
   const Streams expected = streams_of(requests);
   std::mt19937_64 random(7);
-  int64_t n_preempted = 0;
+  int64_t n_preempted = 0, n_saved = 0, n_restored = 0;
   for (int i = 0; i < 200; ++i) {
     SchedulerOptions o{.max_model_len = kMaxModelLen};
     o.n_pages = pages_for(kMaxModelLen) + (pick(random, 0, 1) ? pick(random, 0, 5) : pick(random, 0, 60));
@@ -152,15 +156,44 @@ TEST(RandomWalk, AnyOptions) {
     o.resolve_references = pick(random, 0, 1) == 0;
     o.prefix_cache = pick(random, 0, 2) > 0;
     o.token_unit = pick(random, 0, 1) ? 1 : pick(random, 2, 40);
+    o.n_host_pages = pick(random, 0, 2) ? pick(random, 1, 40) : 0;
     SCOPED_TRACE(concat("pages ", o.n_pages, ", budget ", o.max_batch_tokens, ", sequences ", o.max_sequences, ", lag ", o.lag,
                         o.resolve_references ? ", references" : ", pipeline", o.prefix_cache ? ", prefix cache" : "", ", unit ",
-                        o.token_unit));
+                        o.token_unit, ", host pages ", o.n_host_pages));
     FakeEngine engine(o);
     work(engine, requests, pick(random, 1, 60), random());
     EXPECT_EQ(engine.streams, expected);
     n_preempted += engine.scheduler.n_preempted();
+    n_saved += engine.n_saved, n_restored += engine.n_restored;
   }
   EXPECT_GT(n_preempted, 200);
+  EXPECT_GT(n_restored, 100);
+  EXPECT_GT(n_saved, n_restored) << "some turn out finished, or find their pages still";
+}
+
+// With room for all on the host nothing is computed twice: the prompt, and each generated token but the last.
+TEST(RandomWalk, WhatIsSavedIsNotComputedAgain) {
+  const std::vector<Request> requests = make_requests(150, 10);
+  int64_t n_once = 0;
+  for (const auto& [id, stream] : streams_of(requests)) n_once += static_cast<int64_t>(stream.size()) - 1;
+  for (const Request& r : requests) n_once += static_cast<int64_t>(r.prompt.size());
+  for (const Case& c : kCases) {
+    if (!c.preempts) continue;
+    SCOPED_TRACE(c.name);
+    for (const int64_t n_host_pages : {0, 1000}) {
+      SchedulerOptions options = c.options;
+      options.n_host_pages = n_host_pages;
+      FakeEngine run(options);
+      work(run, requests, c.burst, 11);
+      const int64_t n_computed = std::accumulate(run.n_tokens.begin(), run.n_tokens.end(), int64_t{0});
+      const int64_t n_too_many = run.n_sampled_in_vain;
+      if (n_host_pages > 0) {
+        EXPECT_EQ(n_computed - n_too_many, n_once);
+      } else {
+        EXPECT_GT(n_computed - n_too_many, n_once);
+      }
+    }
+  }
 }
 
 // Without a prefix cache the scheduler knows exactly whether a chunk is its step's last. It leaves a part of a unit only where
@@ -234,6 +267,9 @@ TEST(RandomWalk, TheHashSeesEveryField) {
   changed([](StepBatch& o) { o.page_offsets[1] = 2; });
   changed([](StepBatch& o) { o.pages[0] = 2; });
   changed([](StepBatch& o) { o.cached.push_back({1, 16}); });
+  changed([](StepBatch& o) { o.saved.push_back({0, 1}); });
+  changed([](StepBatch& o) { o.saved.push_back({1, 0}); });
+  changed([](StepBatch& o) { o.restored.push_back({0, 1}); });
   changed([](StepBatch& o) { o.samples.clear(); });
   changed([](StepBatch& o) { o.samples[0].row = 2; });
   changed([](StepBatch& o) { o.samples[0].slot = 2; });
