@@ -65,7 +65,7 @@ same() {  # WHAT: whether $out/few holds the bytes of the first time
   echo "$verdict $digest 200 lines, $1"
 }
 for options in "" "--max-batch-tokens 512" "--max-batch-tokens 16384" "--max-sequences 50" "--max-sequences 1024" "--prefix-cache off" \
-  "--kv-memory 1G --max-sequences 64" "--lag 3" "--graphs off"; do
+  "--kv-memory 1G --max-sequences 64" "--kv-memory 1G --max-sequences 64 --swap-memory 0" "--lag 3" "--graphs off"; do
   # shellcheck disable=SC2086
   run few "$out/few.txt" --overwrite $options
   same "${options:-defaults}"

@@ -26,6 +26,7 @@ class NoOps final : public Ops {
     check(p != MAP_FAILED, "no room for ", bytes, " bytes");
     return {p, bytes, +[](void*) {}};
   }
+  Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
   void upload(TensorView, const float*) override {}
   void download(float*, TensorView) override {}
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader&) override {
@@ -36,6 +37,7 @@ class NoOps final : public Ops {
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override {
     return static_cast<size_t>(2 * n_kv_heads * head_dim * kPageSize) * size_of(dtype);
   }
+  void copy_pages(PageWay, const KvPool&, std::span<const HostPage>) override {}
   DeviceBatch upload_batch(const StepBatch& batch) override { return {.host = &batch}; }
   void embed(TensorView, TensorView, const DeviceBatch&) override {}
   void rms_norm(TensorView, TensorView, TensorView, float) override {}
@@ -101,7 +103,7 @@ void measure(const RunOptions& given, const std::string& out_dir) {
                     .stop_asked = [] { return false; },
                     .on_finished = [&](const FinishedLine& line) { timings.add(timing_of(line, job.epoch, 0)); }});
   std::map<int64_t, Class> classes;  // by sequences, rounded up to a power of two; negative: with prefill
-  Engine engine(stage, scheduling_of(options, model, mesh, n_pages), *replica, &root,
+  Engine engine(stage, scheduling_of(options, model, mesh, n_pages, 0), *replica, &root,
                 {.lag = 1,
                  .ahead = 1,
                  .root = 0,

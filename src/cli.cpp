@@ -181,6 +181,12 @@ void add_machine_options(CLI::App& app, RunOptions& o) {
   fraction->option_text("F");
   group(kv_memory);
   group(fraction);
+  group(add(app, "--swap-memory", "SIZE",
+            "of the host for a rank's preempted sequences, else computed again; taken when needed (0; GPU up to 16G)",
+            [&o](const std::string& text) {
+              o.swap_memory = parse_bytes(text);
+              if (!o.swap_memory) throw CLI::ValidationError("--swap-memory", concat(text, " is no size; write 8G, 512M or 0"));
+            }));
   group(add_integer(app, "--threads", o.threads, 1, 4096, "of a rank (its cores, shared fairly with the node's other ranks)"));
   group(add_on_off(app, "--prefix-cache", o.prefix_cache, "keep the KV of common prompt beginnings (on)"));
   group(add_on_off(app, "--graphs", o.graphs, "CUDA graphs of steps without prefill (on)"));

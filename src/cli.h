@@ -22,6 +22,7 @@ struct RunOptions {
   int64_t max_model_len = 0;              // prompt + completion, tokens; 0: the model's
   std::optional<uint64_t> kv_memory;      // bytes a rank
   std::optional<double> memory_fraction;  // for KV pages: of the node's free memory (0.5), or of a GPU's (0.9)
+  std::optional<uint64_t> swap_memory;    // bytes a rank, of the host
   int threads = 0;                        // a rank; 0: derived
   bool prefix_cache = true;
   bool graphs = true;  // CUDA only

@@ -169,6 +169,12 @@ uint64_t kv_bytes_available(const RunOptions& options, int node_size) {
   return static_cast<uint64_t>(static_cast<double>(memory.bytes) * memory.kv_share);
 }
 
+uint64_t swap_bytes(const RunOptions& options, int node_size) {
+  if (options.swap_memory) return *options.swap_memory;
+  if (options.device != "cuda") return 0;
+  return std::min(uint64_t{16} << 30, available_host_bytes() / 4 / static_cast<uint64_t>(node_size));
+}
+
 RankGpu gpu_of_rank(const RunOptions& options, const MpiSession& mpi, int device) {
   RankGpu gpu{.bus_id = bus_id_of(options, mpi, device)};
   if (gpu.bus_id.empty()) return gpu;

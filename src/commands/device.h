@@ -63,6 +63,10 @@ RankMemory memory_of_rank(const RunOptions& options, int node_size);
 
 uint64_t kv_bytes_available(const RunOptions& options, int node_size);  // bytes that KV pages may take now, by the above
 
+// Of the host, for the KV of a rank's preempted sequences: --swap-memory. Without it: nothing on a CPU, whose sequences lie
+// there anyway; on a GPU 16 GiB, but of what is free on the node all its ranks together a quarter at most.
+uint64_t swap_bytes(const RunOptions& options, int node_size);
+
 // What to measure this rank's GPU by: its driver. Empty on CPUs, and where there is no NVML, which a line of the log says.
 // For tests, which have no GPU: LOCKSTEP_NVML_GPU=BUS_ID[,BUS_ID...] gives a run on CPUs something to measure, by the number of
 // the rank on its node; LOCKSTEP_NVML_LIBRARY=PATH is the library.

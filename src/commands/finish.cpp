@@ -37,6 +37,7 @@ RunRecord::Pairs options_of(const RunOptions& o) {
           {"max-model-len", concat(o.max_model_len)},
           {"prefix-cache", o.prefix_cache ? "on" : "off"},
           {"kv-memory", o.kv_memory ? format_bytes(*o.kv_memory) : "default"},
+          {"swap-memory", o.swap_memory ? format_bytes(*o.swap_memory) : "default"},
           {"seed", concat(o.seed)},
           {"max-tokens", optional(o.max_tokens)},
           {"temperature", optional(o.temperature)},
@@ -140,6 +141,7 @@ RunRecord describe(Communicator& world, const RunOptions& options, const ModelSo
   r.input = options.input;
   r.weight_bytes = stage.weight_bytes();
   r.kv_bytes = static_cast<uint64_t>(n_pages) * stage.page_bytes();
+  r.swap_bytes = stage.host_kv_bytes();
   r.warnings = model.checkpoint->warnings();
   return r;
 }

@@ -97,7 +97,12 @@ int64_t affordable_pages(const RunOptions& options, const ModelSource& model, co
   return n_pages;
 }
 
-SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages) {
+int64_t affordable_host_pages(const RunOptions& options, size_t bytes_a_page, int64_t n_pages, int node_size) {
+  return std::min(static_cast<int64_t>(swap_bytes(options, node_size) / bytes_a_page), n_pages);
+}
+
+SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages,
+                               int64_t n_host_pages) {
   return {.n_pages = n_pages,
           .max_batch_tokens = options.max_batch_tokens,
           .max_sequences = options.max_sequences,
@@ -105,6 +110,7 @@ SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& mod
           .lag = lag_of(options, mesh),
           .resolve_references = mesh.pp == 1,
           .prefix_cache = options.prefix_cache,
+          .n_host_pages = n_host_pages,
           .token_unit = options.device == "cuda" ? kGpuTokenUnit : 1};
 }
 

@@ -41,6 +41,10 @@ void log_reading(const NodeReader& reader, Communicator& node, double seconds);
 int64_t affordable_pages(const RunOptions& options, const ModelSource& model, const Shard& shard, const Ops& ops,
                          int node_size);
 
-SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages);
+// Pages of host memory this rank can hold for preempted sequences, by swap_bytes; no more than n_pages, as many as there are.
+int64_t affordable_host_pages(const RunOptions& options, size_t bytes_a_page, int64_t n_pages, int node_size);
+
+SchedulerOptions scheduling_of(const RunOptions& options, const ModelSource& model, const Mesh& mesh, int64_t n_pages,
+                               int64_t n_host_pages);
 
 }  // namespace lockstep

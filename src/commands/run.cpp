@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/phase_timer.h"
 #include "base/signals.h"
+#include "base/units.h"
 #include "comm/mpi_comm.h"
 #include "commands/agree.h"
 #include "commands/device.h"
@@ -41,7 +42,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   ModelSource model;
   std::unique_ptr<Groups> groups;
   std::unique_ptr<Ops> ops;
-  int64_t n_pages = 0;
+  int64_t n_pages = 0, n_host_pages = 0;
   int device = 0;  // the GPU
   const int n_threads = threads_for_rank(mpi, given.threads);
   const auto node = make_mpi_comm(mpi.node_ranks);
@@ -116,13 +117,17 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     n_pages = std::min(n_pages, affordable_pages(options, model, stage->shard(), *ops, mpi.node_size));
   });
   n_pages = smallest(*groups->replica, n_pages);
+  n_host_pages = smallest(*groups->replica, affordable_host_pages(options, stage->page_bytes(), n_pages, mpi.node_size));
   everyone([&] {
-    stage->allocate_kv(n_pages);
+    stage->allocate_kv(n_pages, n_host_pages);
     memory.add("KV pages", static_cast<uint64_t>(n_pages) * stage->page_bytes());
     leave_if_stopped();  // an old run that --overwrite replaces is still whole
     if (is_rank_0) begin_job(job, about_run(options, mesh, mpi));
   });
   if (const std::string line = memory.line(); !line.empty()) log_info("GPU memory: ", line);
+  if (n_host_pages > 0)
+    log_info("host memory: up to ", format_bytes(static_cast<uint64_t>(n_host_pages) * stage->page_bytes()),
+             " for sequences that are preempted");
   const int64_t epoch = std::stoll(from_rank_0(*world, std::to_string(job.epoch)));
   // From here on what the scheduler holds; buffers, pages and slots stand, for the device's most.
   const auto n_at_a_time = [&] { return sequences_at_a_time(given, options, mesh, job.input->lines(), job.plan.to_run); };
@@ -152,7 +157,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                            .stop_asked = stop_requested,
                            .on_finished = [&](const FinishedLine& line) { timings.add(timing_of(line, epoch, place.dp)); }});
   }
-  Engine engine(*stage, scheduling_of(options, model, mesh, n_pages), *groups->replica, root.get(),
+  Engine engine(*stage, scheduling_of(options, model, mesh, n_pages, n_host_pages), *groups->replica, root.get(),
                 {.lag = lag_of(options, mesh),
                  .ahead = ahead_of(options, mesh),
                  .root = root_in_replica,

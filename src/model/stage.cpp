@@ -21,9 +21,10 @@ size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops) {
   return shard.layers.size() * ops.kv_page_bytes(dtype, shard.heads.n_kv_heads, shard.heads.head_dim);
 }
 
-void Stage::allocate_kv(int64_t n_pages) {
+void Stage::allocate_kv(int64_t n_pages, int64_t n_host_pages) {
   n_pages_ = n_pages;
   kv_ = ops_.allocate(n_pages * page_bytes());
+  host_pages_.emplace(ops_, n_host_pages, page_bytes());
 }
 
 KvPages Stage::kv_of(size_t local_layer) const {
@@ -38,8 +39,9 @@ KvPages Stage::kv_of(size_t local_layer) const {
 int Stage::peer(int pp_index) const { return pp_index * options_.mesh.tp + shard_.place.tp; }
 
 void Stage::forward(const StepBatch& step) {
-  if (step.n_tokens() == 0) return;
+  if (step.n_tokens() == 0) return copy_pages(step);
   const DeviceBatch batch = ops_.upload_batch(step);
+  copy_pages(step);
   const Activations::Step a = activations_.of(batch.n_rows, shard_.last_stage ? step.samples.size() : 0);
   if (!shard_.first_stage) replica_.recv(a.residual.top(step.n_tokens()), peer(shard_.place.pp - 1));
   ops_.replayable(batch, [&] {
@@ -53,6 +55,20 @@ void Stage::forward(const StepBatch& step) {
     ops_.add(a.residual, a.delta);
     replica_.send(a.residual.top(step.n_tokens()), peer(shard_.place.pp + 1));
   }
+}
+
+void Stage::copy_pages(const StepBatch& step) {
+  const auto n_layers = static_cast<int64_t>(shard_.layers.size());
+  const KvPool pool{kv_.data(), n_layers, n_pages_, page_bytes() / static_cast<size_t>(n_layers)};
+  std::vector<HostPage> pages;
+  const auto copy = [&](PageWay way, const std::vector<PageCopy>& copies) {
+    if (copies.empty()) return;
+    pages.clear();
+    for (const PageCopy& c : copies) pages.push_back({c.page, host_pages_->at(c.host_page)});
+    ops_.copy_pages(way, pool, pages);
+  };
+  copy(PageWay::to_host, step.saved);
+  copy(PageWay::from_host, step.restored);
 }
 
 void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "comm/communicator.h"
 #include "mesh/mesh.h"
 #include "model/activations.h"
+#include "model/host_pages.h"
 #include "model/node_reader.h"
 #include "model/shard.h"
 #include "model/weights.h"
@@ -40,7 +42,8 @@ class Stage {
         NodeReader& reader);
 
   size_t page_bytes() const { return kv_page_bytes(shard_, options_.dtype, ops_); }
-  void allocate_kv(int64_t n_pages);  // once, before the first step
+  // Once, before the first step. n_host_pages: of host memory, taken when a step first needs them.
+  void allocate_kv(int64_t n_pages, int64_t n_host_pages = 0);
 
   // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.
   void forward(const StepBatch& batch);
@@ -49,8 +52,10 @@ class Stage {
   const Shard& shard() const { return shard_; }
   size_t weight_bytes() const { return weights_.bytes; }
   size_t activation_bytes() const { return activations_.bytes(); }
+  size_t host_kv_bytes() const { return host_pages_ ? host_pages_->bytes() : 0; }  // taken so far
 
  private:
+  void copy_pages(const StepBatch& step);
   void layers(const Activations::Step& a, const DeviceBatch& batch);
   void sample(const Activations::Step& a, const DeviceBatch& batch);
   void logits_of(const Activations::Step& a, const int32_t* rows);
@@ -67,6 +72,7 @@ class Stage {
   Activations activations_;
   Buffer kv_;  // [n_layers_local, n_pages, page_bytes of one layer]
   int64_t n_pages_ = 0;
+  std::optional<HostPages> host_pages_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,20 @@ struct KvPages {
   int64_t n_kv_heads = 0;  // of this rank
   int64_t head_dim = 0;
 };
+
+// The KV pages of all layers of a rank.
+struct KvPool {
+  std::byte* data = nullptr;  // [n_layers, n_pages, page_bytes]
+  int64_t n_layers = 0, n_pages = 0;
+  size_t page_bytes = 0;  // of one layer
+};
+
+// A page of the pool, all layers of it, and its place on the host.
+struct HostPage {
+  PageId page = 0;
+  std::byte* data = nullptr;  // [n_layers, page_bytes], of `allocate_host`
+};
+enum class PageWay : uint8_t { to_host, from_host };
 
 // A StepBatch where the kernels read it.
 struct DeviceBatch {
@@ -71,10 +86,14 @@ class Ops {
 
   // ---- memory ----
   virtual Buffer allocate(size_t bytes) = 0;                  // 64-byte aligned at least; contents undefined
+  virtual Buffer allocate_host(size_t bytes) = 0;             // on the host, where `copy_pages` reaches it; contents undefined
   virtual void upload(TensorView to, const float* from) = 0;  // from [rows, cols] on the host, rounded to the view's dtype
   virtual void download(float* to, TensorView from) = 0;
   virtual LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) = 0;
   virtual size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const = 0;  // of one layer
+
+  // Pages between the pool and the host, in the order of the stream; none is named twice.
+  virtual void copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) = 0;
 
   // ---- one step ----
   virtual DeviceBatch upload_batch(const StepBatch& batch) = 0;  // valid until the next call; `batch` must outlive it

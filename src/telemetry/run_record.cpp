@@ -64,7 +64,7 @@ std::string to_json(const RunRecord& r) {
   j["phases_s"] = Json::object();
   for (const PhaseTiming& phase : r.phases) j["phases_s"][phase.name] = phase.seconds;
   add_energy(j, r);
-  j["memory_bytes"] = {{"weights", r.weight_bytes}, {"kv", r.kv_bytes}};
+  j["memory_bytes"] = {{"weights", r.weight_bytes}, {"kv", r.kv_bytes}, {"swap", r.swap_bytes}};
   j["completions_digest"] = r.completions_digest;
   j["exit_code"] = r.exit_code;
   j["warnings"] = r.warnings;

@@ -31,7 +31,7 @@ struct RunRecord {
   double run_s = 0;                                                          // of the phase that generates
   std::vector<PhaseTiming> phases;                                           // of rank 0
   EnergyRecord energy;                                                       // of all ranks' GPUs
-  uint64_t weight_bytes = 0, kv_bytes = 0;                                   // of rank 0
+  uint64_t weight_bytes = 0, kv_bytes = 0, swap_bytes = 0;                   // of rank 0; swap: of the host, what was taken
   std::string completions_digest;                                            // empty where there is no final file yet
   int exit_code = 0;
   std::vector<std::string> warnings;

@@ -52,7 +52,8 @@ TEST(Cli, Defaults) {
   EXPECT_EQ(o.model, "m");
   EXPECT_EQ(o.input, "i.jsonl");
   EXPECT_EQ(o.output, "o");
-  EXPECT_FALSE(o.tp || o.pp || o.dp || o.kv_memory || o.max_tokens || o.temperature || o.top_p || o.walltime_s || o.lag);
+  EXPECT_FALSE(o.tp || o.pp || o.dp || o.kv_memory || o.swap_memory || o.max_tokens || o.temperature || o.top_p ||
+               o.walltime_s || o.lag);
   EXPECT_EQ(o.device, "auto");
   EXPECT_EQ(o.max_batch_tokens, 0) << "the device's default";
   EXPECT_EQ(o.max_sequences, 0);
@@ -64,7 +65,8 @@ TEST(Cli, EveryValueArrives) {
   const RunOptions o = run_options(
       "--tp 2 --pp 3 --dp 4 --device cpu --dtype bf16 --load-format auto --max-batch-tokens 512 --max-sequences 8 "
       "--max-model-len 1024 "
-      "--kv-memory 1.5GiB --threads 7 --prefix-cache off --seed 18446744073709551615 --max-tokens 0 --temperature 0 --top-p "
+      "--kv-memory 1.5GiB --swap-memory 0 --threads 7 --prefix-cache off --seed 18446744073709551615 --max-tokens 0 "
+      "--temperature 0 --top-p "
       "0.9 "
       "--content-special-tokens text --served-model-name name --limit 010 --resume never --retry-errors --takeover --preflight "
       "off "
@@ -78,6 +80,7 @@ TEST(Cli, EveryValueArrives) {
   EXPECT_EQ(o.max_sequences, 8);
   EXPECT_EQ(o.max_model_len, 1024);
   EXPECT_EQ(o.kv_memory, uint64_t{3} << 29);
+  EXPECT_EQ(o.swap_memory, 0u);
   EXPECT_EQ(o.threads, 7);
   EXPECT_EQ(o.seed, UINT64_MAX);
   EXPECT_EQ(o.max_tokens, 0);
@@ -89,6 +92,7 @@ TEST(Cli, EveryValueArrives) {
   EXPECT_TRUE(o.retry_errors && o.takeover && !o.overwrite);
   EXPECT_EQ(o.progress, "off");
   EXPECT_EQ(o.lag, 4);
+  EXPECT_EQ(run_options("--swap-memory 16G").swap_memory, uint64_t{16} << 30);
   EXPECT_EQ(run_options("--memory-fraction=0.25").memory_fraction, 0.25);
 }
 
@@ -121,6 +125,8 @@ TEST(Cli, ValuesOutOfRangeAreNamed) {
                           "--kv-memory 0",
                           "--kv-memory 8X",
                           "--kv-memory -1G",
+                          "--swap-memory off",
+                          "--swap-memory -1G",
                           "--walltime soon",
                           "--device gpu",
                           "--dtype f16",
@@ -206,8 +212,8 @@ TEST(Cli, HelpAndVersion) {
   EXPECT_EQ(version.text, concat("lockstep ", kVersion, "\n"));
   EXPECT_THAT(parse({"--help"}).text, AllOf(HasSubstr("run"), HasSubstr("merge"), HasSubstr("Exit codes")));
   const std::string help = parse({"run", "--help"}).text;
-  for (const char* option :
-       {"--model", "--input", "--output", "--tp", "--kv-memory", "--temperature", "--retry-errors", "--progress"})
+  for (const char* option : {"--model", "--input", "--output", "--tp", "--kv-memory", "--swap-memory", "--temperature",
+                             "--retry-errors", "--progress"})
     EXPECT_THAT(help, HasSubstr(option));
   EXPECT_THAT(help, AllOf(HasSubstr("(2048; GPU 8192)"), HasSubstr("Layout"),
                           HasSubstr("[not in this version: quick, standard, deep]"), Not(HasSubstr("--lag"))));

@@ -48,6 +48,20 @@ TEST(DeviceFor, MoreRanksThanGpusAreRefusedOnEveryRank) {
   EXPECT_THAT(refusal({{"a"}, {"a"}}), ::testing::HasSubstr("2 ranks, 1 GPUs"));  // the launcher gave one to both
 }
 
+TEST(SwapBytes, AreAskedForOrByDefaultAGpus) {
+  RunOptions cpu, gpu;
+  cpu.device = "cpu", gpu.device = "cuda";
+  EXPECT_EQ(swap_bytes(cpu, 1), 0u);
+  EXPECT_GT(swap_bytes(gpu, 1), 0u);
+  EXPECT_LE(swap_bytes(gpu, 1), uint64_t{16} << 30);
+  EXPECT_LT(swap_bytes(gpu, 1000000), uint64_t{1} << 30) << "a quarter of what the node has, shared by its ranks";
+  for (RunOptions* options : {&cpu, &gpu})
+    for (const uint64_t bytes : {uint64_t{0}, uint64_t{5} << 40}) {
+      options->swap_memory = bytes;
+      EXPECT_EQ(swap_bytes(*options, 8), bytes);
+    }
+}
+
 TEST(SequencesAtATime, OnAGpuByTheInput) {
   const RunOptions given;
   RunOptions gpu, cpu;

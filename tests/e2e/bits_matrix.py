@@ -42,6 +42,8 @@ def requests():
         prompt = (shared if i % 2 else "") + " ".join(rng.choice(words) for _ in range(n_words))
         lines.append({"custom_id": f"r{i}", "prompt": prompt, "max_tokens": 4 + 3 * (i % 5), "ignore_eos": i % 3 > 0,
                       **kinds[i % len(kinds)]})
+    for i in range(8):  # that grow by three pages each: in the smallest KV memory some have to make room
+        lines.append({"custom_id": f"long{i}", "prompt": words[i], "max_tokens": 50, "temperature": i % 2, "ignore_eos": True})
     lines.append({"custom_id": "list", "prompt": [shared, shared + "more", "other"], "max_tokens": 5, "temperature": 0})
     lines.append({"custom_id": "faulty", "prompt": "x", "max_tokens": "8"})
     lines.append({"custom_id": "too long", "prompt": "x y " * 400})
@@ -121,6 +123,7 @@ def main():
         "--max-sequences": [1, 2, 5, 256],
         "--prefix-cache": ["off", "on"],
         "--kv-memory": [kv],
+        "--swap-memory": ["0", "1M", "1G"],
         "--threads": [2, 3],
         "--lag": [0, 1, 4],
         "input": [shuffled],
@@ -128,6 +131,7 @@ def main():
     }
     factors = {name: values for name, values in factors.items() if values}
     combinations = [{name: value} for name, values in factors.items() for value in values] + [{"killed": 3}]
+    combinations.append({"--kv-memory": kv, "--swap-memory": "1G"})
     rng = random.Random(int(os.environ.get("SEED", "1")))
     for _ in range(int(os.environ.get("COMBINATIONS", "30"))):
         combination = {name: rng.choice(values) for name, values in factors.items() if rng.random() < 0.6}
@@ -146,7 +150,7 @@ def main():
     reference = finish(1, ["--threads", "1", "--max-sequences", "1", "--prefix-cache", "off"], straight, WORK / "reference")
     n_chosen = reference.count('"finish_reason":')
     print(f"reference {hashlib.sha256(reference.encode()).hexdigest()[:16]}: {len(lines)} lines, {n_chosen} choices")
-    n_killed = 0
+    n_killed = n_swapped = 0
     for i, combination in enumerate(combinations):
         out, start = WORK / f"out{i}", time.monotonic()
         input_file = combination.get("input", straight)
@@ -156,12 +160,15 @@ def main():
         text = finish(*options_of(combination), input_file, out)
         equal = in_any_order(text) == in_any_order(reference) if input_file == shuffled else text == reference
         print(f"{'same ' if equal else 'OTHER'} {hashlib.sha256(text.encode()).hexdigest()[:16]} {time.monotonic() - start:5.1f} s  {shown(combination)}", flush=True)
+        n_swapped += json.loads((out / "run.json").read_text()).get("memory_bytes", {}).get("swap", 0) > 0
         if not equal:
             sys.exit(f"FAILED: {out}/completions.jsonl differs from {WORK}/reference/completions.jsonl")
         shutil.rmtree(out)
-    print(f"{len(combinations)} combinations, all the same; {n_killed} runs were killed and went on")
+    print(f"{len(combinations)} combinations, all the same; {n_killed} runs were killed and went on, {n_swapped} kept KV on the host")
     if n_killed == 0:
         sys.exit("FAILED: no kill fell into a run")
+    if n_swapped == 0:
+        sys.exit("FAILED: no sequence's KV went to the host")
 
 
 main()

@@ -227,7 +227,7 @@ def another_kernel_class_or_version_is_refused():
 def options_that_change_no_result_are_accepted():
     whole = fresh()
     for np, options in [(1, ["--max-batch-tokens", "64"]), (1, ["--max-sequences", "2"]), (1, ["--threads", "2"]), (1, ["--kv-memory", "64M"]),
-                        (1, ["--prefix-cache", "off"]), (1, ["--lag", "2"]), (1, ["--progress", "off"]), (2, ["--tp", "2"]), (2, ["--pp", "2"]),
+                        (1, ["--prefix-cache", "off"]), (1, ["--lag", "2"]), (1, ["--swap-memory", "1G"]), (1, ["--progress", "off"]), (2, ["--tp", "2"]), (2, ["--pp", "2"]),
                         (2, ["--dp", "2"])]:
         fresh(LINES[:4])
         write_input(LINES)

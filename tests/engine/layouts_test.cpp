@@ -58,6 +58,14 @@ std::string prompts() {
     if (i == 4 || i == 5) line["echo"] = true, line["logprobs"] = 2, line["max_tokens"] = i - 4;
     lines += line.dump() + "\n";
   }
+  for (int i = 0; i < 6; ++i) {  // that grow by three pages each: where there are few, some are preempted
+    nlohmann::json line = {{"custom_id", "long" + std::to_string(i)},
+                           {"prompt", std::string(14, static_cast<char>('A' + i))},
+                           {"max_tokens", 50},
+                           {"temperature", i % 2},
+                           {"ignore_eos", true}};
+    lines += line.dump() + "\n";
+  }
   lines += R"({"custom_id": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0})"
            "\n";
   lines += R"({"custom_id": "nothing", "prompt": "x", "max_tokens": 0})"
@@ -82,7 +90,7 @@ void expect_equal(const TinyRun& run) {
 }
 
 TEST(Reference, AnswersEveryLineOnce) {
-  ASSERT_EQ(reference().size(), 30u);
+  ASSERT_EQ(reference().size(), 36u);
   const auto body = [](const std::string& id) { return nlohmann::json::parse(reference().at(id)); };
   EXPECT_EQ(body("r7")["response"]["body"]["choices"].size(), 3u);
   EXPECT_EQ(body("r2")["response"]["body"]["usage"]["completion_tokens"], 5);
@@ -138,6 +146,11 @@ TEST(SameBytes, GathersBesideProducts) {
 }
 
 TEST(SameBytes, FewPages) { expect_equal({.lag = 1, .n_pages = 16}); }
+TEST(SameBytes, FewPagesAndTheHosts) {
+  expect_equal({.n_pages = 16, .n_host_pages = 100, .prefix_cache = false});
+  expect_equal({.lag = 1, .n_pages = 16, .n_host_pages = 6});
+  expect_equal({.mesh = {.dp = 1, .pp = 2, .tp = 2}, .lag = 4, .n_pages = 16, .n_host_pages = 100});
+}
 TEST(SameBytes, PrefixCache) {
   expect_equal({.max_sequences = 1, .prefix_cache = false});
   for (const bool on : {false, true}) {

@@ -77,7 +77,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                .max_batch_tokens = run.max_batch_tokens,
                .max_sequences = run.max_sequences},
               *ops, *comms.tp, *comms.replica, reader);
-  stage.allocate_kv(run.n_pages);
+  stage.allocate_kv(run.n_pages, run.n_host_pages);
 
   std::unique_ptr<WorkServer> server;
   std::vector<int> roots;
@@ -107,6 +107,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .lag = lag,
                  .resolve_references = mesh.pp == 1,
                  .prefix_cache = run.prefix_cache,
+                 .n_host_pages = run.n_host_pages,
                  .token_unit = run.token_unit},
                 *comms.replica, root.get(),
                 {.lag = lag,
@@ -128,6 +129,8 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
     server->poll(*comms.world);
     relax(attempt);
   }
+  check((stage.host_kv_bytes() > 0) == (run.n_host_pages > 0), "host pages: ", run.n_host_pages, ", of which ",
+        stage.host_kv_bytes(), " bytes were used");
   comms.world->barrier();
 }
 

@@ -15,7 +15,7 @@ namespace lockstep {
 struct TinyRun {
   Mesh mesh;
   int lag = -1;  // -1: stages - 1
-  int64_t max_batch_tokens = 256, max_sequences = 16, n_pages = 64, max_model_len = 256;
+  int64_t max_batch_tokens = 256, max_sequences = 16, n_pages = 64, n_host_pages = 0, max_model_len = 256;
   int n_threads = 1;
   DType dtype = DType::f32;
   uint64_t seed = 0;

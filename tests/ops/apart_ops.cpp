@@ -48,6 +48,7 @@ class ApartOps final : public Ops {
               areas().erase(at);
             }};
   }
+  Buffer allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
   void upload(TensorView to, const float* from) override { own(to), inner()->upload(to, from); }
   void download(float* to, TensorView from) override { own(from), inner()->download(to, from); }
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override {
@@ -64,6 +65,13 @@ class ApartOps final : public Ops {
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override {
     check(dtype == DType::bf16, "pages of ", name_of(dtype));
     return inner_->kv_page_bytes(dtype, n_kv_heads, head_dim);
+  }
+
+  void copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) override {
+    check(pool.page_bytes % 16 == 0, "pages of ", pool.page_bytes, " bytes");
+    const auto page_cols = static_cast<int64_t>(pool.page_bytes / 2);
+    own({pool.data, DType::bf16, pool.n_layers * pool.n_pages, page_cols, page_cols});
+    inner()->copy_pages(way, pool, pages);
   }
 
   // Its arrays lie apart too; those that only Ops read are null.

@@ -1,6 +1,7 @@
 #include "ops/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -43,6 +44,22 @@ void CpuOps::download(float* to, TensorView from) {
   pool_.parallel_for(from.rows, rows_a_run(from.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       kernels_.convert(to + r * from.cols, false, matrix(from, r).data, from.dtype == DType::bf16, from.cols);
+    }
+  });
+}
+
+void CpuOps::copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) {
+  for (const HostPage& p : pages) check(p.page >= 0 && p.page < pool.n_pages, "page ", p.page, " of ", pool.n_pages);
+  pool_.parallel_for(static_cast<int64_t>(pages.size()) * pool.n_layers, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const HostPage& page = pages[static_cast<size_t>(i / pool.n_layers)];
+      const int64_t layer = i % pool.n_layers;
+      std::byte* in_pool = pool.data + static_cast<size_t>(layer * pool.n_pages + page.page) * pool.page_bytes;
+      std::byte* on_host = page.data + static_cast<size_t>(layer) * pool.page_bytes;
+      if (way == PageWay::to_host)
+        std::memcpy(on_host, in_pool, pool.page_bytes);
+      else
+        std::memcpy(in_pool, on_host, pool.page_bytes);
     }
   });
 }

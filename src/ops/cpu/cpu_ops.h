@@ -26,10 +26,12 @@ class CpuOps final : public Ops {
   std::string kernel_class() const override { return "cpu-f32-fma"; }
 
   Buffer allocate(size_t bytes) override;
+  Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
   void upload(TensorView to, const float* from) override;
   void download(float* to, TensorView from) override;
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override;
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override;
+  void copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) override;
 
   DeviceBatch upload_batch(const StepBatch& batch) override;
   void embed(TensorView out, TensorView table, const DeviceBatch& batch) override;

@@ -52,10 +52,12 @@ class CudaOps final : public Ops {
   StreamRef stream() const override { return {static_cast<cudaStream_t>(stream_)}; }
 
   Buffer allocate(size_t bytes) override { return allocate_on_gpu(bytes); }
+  Buffer allocate_host(size_t bytes) override;
   void upload(TensorView to, const float* from) override;
   void download(float* to, TensorView from) override;
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override;
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override;
+  void copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) override;
 
   DeviceBatch upload_batch(const StepBatch& batch) override;
   void replayable(const DeviceBatch& batch, const std::function<void()>& launches) override;
