@@ -1,5 +1,5 @@
-// Bytes decide: n x n_layers x page_bytes over PCIe (some 50 GB/s each way on an H200), which 16 bytes a thread of all
-// multiprocessors are enough to fill. One launch a sequence, where copies by the driver would be one a page, and
+// Bytes decide: n x n_layers x page_bytes over PCIe (generation 5: 64 GB/s each way at most), which 16 bytes a thread
+// of all multiprocessors are enough to fill. One launch a sequence, where copies by the driver would be one a page, and
 // two-dimensional ones end at 2 GiB a layer.
 #include "kernels/pages.h"
 

@@ -1,6 +1,6 @@
 // Host memory for the KV of preempted sequences: pages by number, each with all layers of this rank. The memory is taken in
-// chunks, a chunk when a page of it is first asked for: a run that preempts nothing takes none. Taking one holds a GPU's step
-// up for about as long as 256 MiB take to be pinned (50 to 100 ms).
+// chunks, a chunk when a page of it is first asked for: a run that preempts nothing takes none. On a GPU the step
+// that needs one waits while it is pinned.
 //   HostPages host(ops, n_pages, page_bytes);  std::byte* page = host.at(3);
 #pragma once
 
