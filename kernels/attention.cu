@@ -1,10 +1,12 @@
-// Decode reads 4 head_dim bytes a position and kv head, once, so memory decides: 0.93 of a copy's rate at 256 x 1024 on an H200, 0.83 at 1024 x 300, where
-// a sequence's beginning and end weigh more. Prefill: 128 query rows a block; 4 head_dim flops a (query, key) pair, so the matrix units decide: on sm_90a 0.56 of a
-// large product's rate at 8192 positions, 0.38 at 1024; the rest goes to exponentials, and at short lengths to the chunks at a tile's end.
+// Decode reads 4 head_dim bytes a position and kv head, once, so memory decides: 0.93 of a copy's rate at 256 x 1024 on an
+// H200, 0.83 at 1024 x 300, where a sequence's beginning and end weigh more. Prefill: 128 query rows a block; 4 head_dim flops
+// a (query, key) pair, so the matrix units decide: on sm_90a 0.56 of a large product's rate at 8192 positions, 0.38 at 1024;
+// the rest goes to exponentials, and at short lengths to the chunks at a tile's end.
 #include "kernels/attention.h"
 
 #include <type_traits>
 
+#include "kernels/attention_decode.cuh"
 #include "kernels/attention_kernels.cuh"
 #include "kernels/attention_wgmma.cuh"
 #include "kernels/this_gpu.h"
@@ -36,33 +38,38 @@ cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <int kHeadDim>
+template <int kHeadDim, int kHalves>
 cudaError_t launch_few(const Attention& a, cudaStream_t stream) {
-  const int q_rows = a.few_rows + 1;
-  const size_t bytes = few_memory<kHeadDim>(q_rows);
-  if (const auto error = allow_memory(attend_few_rows<kHeadDim>, bytes); error != cudaSuccess) return error;
-  attend_few_rows<kHeadDim><<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
+  const auto kernel = attend_few_rows<kHeadDim, kHalves>;
+  const size_t bytes = few_memory<kHeadDim, kHalves>(a.few_rows);
+  if (const auto error = allow_memory(kernel, bytes); error != cudaSuccess) return error;
+  kernel<<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a);
   return cudaGetLastError();
 }
 
-template <int kHeadDim>
+template <int kHeadDim, int kHalves>
 cudaError_t launch_each(const Attention& a, cudaStream_t stream) {
-  const int q_rows = a.n_heads / a.n_kv_heads + 1;
-  const size_t bytes = each_memory<kHeadDim>(q_rows);
-  if (const auto error = allow_memory(attend_one_token<kHeadDim>, bytes); error != cudaSuccess) return error;
+  const auto kernel = attend_one_token<kHeadDim, kHalves>;
+  const size_t bytes = each_memory<kHeadDim, kHalves>(a.n_heads / a.n_kv_heads);
+  if (const auto error = allow_memory(kernel, bytes); error != cudaSuccess) return error;
   const dim3 grid(a.n_kv_heads, (a.n_each + kDecodeWarps - 1) / kDecodeWarps);
-  attend_one_token<kHeadDim><<<grid, 32 * kDecodeWarps, bytes, stream>>>(a, q_rows);
+  kernel<<<grid, 32 * kDecodeWarps, bytes, stream>>>(a);
   return cudaGetLastError();
 }
 
 template <class Launch>
 cudaError_t for_head_dim(int head_dim, Launch launch) {
   switch (head_dim) {
-    case 16: return launch(std::integral_constant<int, 16>());
-    case 32: return launch(std::integral_constant<int, 32>());
-    case 64: return launch(std::integral_constant<int, 64>());
-    case 128: return launch(std::integral_constant<int, 128>());
-    default: return cudaErrorInvalidValue;
+    case 16:
+      return launch(std::integral_constant<int, 16>());
+    case 32:
+      return launch(std::integral_constant<int, 32>());
+    case 64:
+      return launch(std::integral_constant<int, 64>());
+    case 128:
+      return launch(std::integral_constant<int, 128>());
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 
@@ -77,12 +84,15 @@ cudaError_t attend_tiles(const Attention& a, cudaStream_t stream) {
 
 cudaError_t attend_few(const Attention& a, cudaStream_t stream) {
   if (a.n_few == 0) return cudaSuccess;
-  return for_head_dim(a.head_dim, [&](auto d) { return launch_few<d>(a, stream); });
+  return for_head_dim(a.head_dim,
+                      [&](auto d) { return a.few_rows <= 8 ? launch_few<d, 1>(a, stream) : launch_few<d, 2>(a, stream); });
 }
 
 cudaError_t attend_each(const Attention& a, cudaStream_t stream) {
   if (a.n_each == 0) return cudaSuccess;
-  return for_head_dim(a.head_dim, [&](auto d) { return launch_each<d>(a, stream); });
+  const int n_rows = a.n_heads / a.n_kv_heads;
+  return for_head_dim(a.head_dim,
+                      [&](auto d) { return n_rows <= 8 ? launch_each<d, 1>(a, stream) : launch_each<d, 2>(a, stream); });
 }
 
 }  // namespace lockstep::kernels

@@ -1,8 +1,9 @@
-// One warp, 16 or 32 query rows, one chunk of 64 positions: the piece that prefill and decode have in common, so that their bits are the same.
-// Every operation beside the products is named with its rounding, so that the compiler fuses nothing by itself.
+// One warp, 16 or 32 query rows, one chunk of 64 positions: the piece that prefill and decode have in common, so that their
+// bits are the same. Every operation beside the products is named with its rounding, so that the compiler fuses nothing by
+// itself.
 //
-// Of 16 x 8 results a thread of lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next: [0], [1] and [2], [3] (warp.cuh). Below,
-// h is 0 for the upper and 1 for the lower of a thread's two rows.
+// Of 16 x 8 results a thread of lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next: [0], [1] and [2], [3]
+// (warp.cuh). Below, h is 0 for the upper and 1 for the lower of a thread's two rows.
 #pragma once
 
 #include "kernels/attention.h"
@@ -20,8 +21,8 @@ __device__ inline uint32_t packed(float low, float high) {
 
 constexpr int kTilesInChunk = kKvChunk / kKvTile;
 
-// Rows of kHeadDim values in shared memory, their 16-byte pieces swizzled so that eight rows of a column of pieces lie in eight different
-// banks. It repeats every eight rows.
+// Rows of kHeadDim values in shared memory, their 16-byte pieces swizzled so that eight rows of a column of pieces lie in eight
+// different banks. It repeats every eight rows.
 template <int kHeadDim>
 __device__ inline int at(int row, int piece) {
   constexpr int kPieces = kHeadDim / 8, kSpread = kPieces < 8 ? kPieces : 8;
@@ -37,8 +38,8 @@ struct KvSource {
   int n_kv_heads, kv_head, length;
 };
 
-// Thread `thread` of `n_threads` asks for its share of the keys, or the values, of a tile, [kKvTile][kHeadDim]; positions from `length` on
-// become zeros.
+// Thread `thread` of `n_threads` asks for its share of the keys, or the values, of a tile, [kKvTile][kHeadDim]; positions from
+// `length` on become zeros.
 template <int kHeadDim>
 __device__ inline void load_tile(__nv_bfloat16* to, const KvSource& kv, bool values, int tile, int thread, int n_threads) {
   constexpr int kPieces = kHeadDim / 8;
@@ -57,10 +58,10 @@ __device__ inline void load_tile(__nv_bfloat16* to, const KvSource& kv, bool val
 // kRowTiles times 16 rows of a warp, in shared memory; of each a thread works on two.
 template <int kHeadDim, int kRowTiles>
 struct QueryRows {
-  const __nv_bfloat16* q;               // [rows][kHeadDim], swizzled
-  int row[kRowTiles];                   // of q, whose address this lane gives to load_matrices
+  const __nv_bfloat16* q;                       // [rows][kHeadDim], swizzled
+  int row[kRowTiles];                           // of q, whose address this lane gives to load_matrices
   int first[kRowTiles][2], last[kRowTiles][2];  // positions seen; last -1: not a row
-  int2 all_see;                         // positions that every row here sees
+  int2 all_see;                                 // positions that every row here sees
 
   __device__ void load(uint32_t (&a)[4], int m, int k) const {  // columns 16 k .. of tile m
     load_matrices<false>(a, &q[at<kHeadDim>(row[m], 2 * k + threadIdx.x % 32 / 16)]);
@@ -71,7 +72,8 @@ struct QueryRows {
 
 // s += q . k for the 16 positions of a tile; [0] is the first eight.
 template <int kHeadDim, int kRowTiles>
-__device__ inline void add_products(float (&s)[kRowTiles][2][4], const uint32_t (&q)[kRowTiles][4], const __nv_bfloat16* keys, int k) {
+__device__ inline void add_products(float (&s)[kRowTiles][2][4], const uint32_t (&q)[kRowTiles][4], const __nv_bfloat16* keys,
+                                    int k) {
   const int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
   uint32_t b[4];
   load_matrices<false>(b, &keys[at<kHeadDim>(matrix / 2 * 8 + in_matrix, k * 2 + matrix % 2)]);
@@ -82,12 +84,13 @@ __device__ inline void add_products(float (&s)[kRowTiles][2][4], const uint32_t 
   }
 }
 
-// e^(score - largest score) in bf16, ready for the product with the values; their sum before that rounding, of this thread's columns until
-// `close`; and the largest score, in powers of two.
-template <int kRowTiles>
+// e^(score - largest score) in bf16, ready for the product with the values; their sum before that rounding, of this thread's
+// columns until `close`; and the largest score, in powers of two. kHalves 1: of tiles whose lower eight rows are none; they
+// weigh nothing.
+template <int kRowTiles, int kHalves = 2>
 struct Weights {
   uint32_t p[kRowTiles][kTilesInChunk][4];
-  float sum[kRowTiles][2], max[kRowTiles][2];
+  float sum[kRowTiles][kHalves], max[kRowTiles][kHalves];
 
   template <class Rows>
   __device__ void take(float (&s)[kTilesInChunk][kRowTiles][2][4], const Rows& rows, int chunk, float scale) {
@@ -101,11 +104,12 @@ struct Weights {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const int h = i / 2 % 2, position = begin + t * kKvTile + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (position < rows.first[m][h] || position > rows.last[m][h]) s[t][m][i / 4][i % 4] = kMinusInfinity;
+            if (h < kHalves && (position < rows.first[m][h] || position > rows.last[m][h]))
+              s[t][m][i / 4][i % 4] = kMinusInfinity;
           }
       }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < kHalves; ++h) {
         float largest = kMinusInfinity;
 #pragma unroll
         for (int t = 0; t < kTilesInChunk; ++t)
@@ -124,6 +128,7 @@ struct Weights {
             const float high = exp2_approx(__fmaf_rn(s[t][m][n][2 * h + 1], scale, base));
             total = __fadd_rn(total, __fadd_rn(low, high));
             p[m][t][2 * n + h] = packed(low, high);
+            if constexpr (kHalves == 1) p[m][t][2 * n + 1] = 0;
           }
         sum[m][h] = total;
       }
@@ -135,7 +140,7 @@ struct Weights {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < kHalves; ++h) {
         sum[m][h] = __fadd_rn(sum[m][h], __shfl_xor_sync(0xFFFFFFFFu, sum[m][h], 1));
         sum[m][h] = __fadd_rn(sum[m][h], __shfl_xor_sync(0xFFFFFFFFu, sum[m][h], 2));
       }
@@ -162,17 +167,15 @@ struct Merge {
     before = exp2_approx(__fsub_rn(max_before, or_zero(max)));
     chunk = exp2_approx(__fsub_rn(max_chunk, or_zero(max)));
   }
-  __device__ float operator()(float x_before, float x_chunk) const {
-    return merged(x_before, before, x_chunk, chunk);
-  }
+  __device__ float operator()(float x_before, float x_chunk) const { return merged(x_before, before, x_chunk, chunk); }
 };
 
-// A chunk's sums of values `o`, of a thread's two rows, into all that came before it.
-template <int n>
-__device__ inline void merge_chunk(float (&all)[n][4], float (&all_sum)[2], float (&all_max)[2], const float (&o)[n][4],
-                                   const Weights<1>& weights) {
+// A chunk's sums of values `o`, of a thread's one or two rows, into all that came before it.
+template <int n, int kHalves>
+__device__ inline void merge_chunk(float (&all)[n][2 * kHalves], float (&all_sum)[kHalves], float (&all_max)[kHalves],
+                                   const float (&o)[n][4], const Weights<1, kHalves>& weights) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
+  for (int h = 0; h < kHalves; ++h) {
     const Merge merge(all_max[h], weights.max[0][h]);
     all_max[h] = merge.max;
     all_sum[h] = merge(all_sum[h], weights.sum[0][h]);

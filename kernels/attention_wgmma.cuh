@@ -1,5 +1,6 @@
-// Attention of prompts on sm_90a, head sizes 64 and 128: what attend_many_rows computes, in the same order, by products of 64 rows a
-// warpgroup. One warpgroup loads chunks of keys and values, two compute; while one is at its softmax the other has the matrix units.
+// Attention of prompts on sm_90a, head sizes 64 and 128: what attend_many_rows computes, in the same order, by products of 64
+// rows a warpgroup. One warpgroup loads chunks of keys and values, two compute; while one is at its softmax the other has the
+// matrix units.
 #pragma once
 
 #include "kernels/attention_kernels.cuh"
@@ -30,8 +31,8 @@ constexpr size_t wgmma_memory() {
   return sizeof(WgmmaMemory<kHeadDim>) + 1024;  // to begin at a multiple of 1024
 }
 
-// A block's items are blockIdx.x, + gridDim.x, ...; each is a tile and a kv head. The loading group runs ahead of the computing ones, into the
-// next item too. Warp t of it brings tile t of each chunk, its keys and its values.
+// A block's items are blockIdx.x, + gridDim.x, ...; each is a tile and a kv head. The loading group runs ahead of the computing
+// ones, into the next item too. Warp t of it brings tile t of each chunk, its keys and its values.
 template <int kHeadDim>
 __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
   constexpr int kPieces = kHeadDim / 8, kPart = kPagePositions * kHeadDim;
@@ -50,8 +51,7 @@ __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
     };
     int page = page_of(first_chunk);
     m.done[n % 2].wait(n / 2 - 1);
-    if (threadIdx.x == 0)
-      m.items[n % 2] = {s.q_begin, s.n_new, s.kv_length, kv_head, tile.first_row, first_chunk, n_chunks};
+    if (threadIdx.x == 0) m.items[n % 2] = {s.q_begin, s.n_new, s.kv_length, kv_head, tile.first_row, first_chunk, n_chunks};
     for (int i = threadIdx.x; i < kTileRows * kPieces; i += kGroupThreads) {
       const int row = i / kPieces, piece = i % kPieces, r = min(tile.first_row + row, n_rows - 1);
       copy_async(&m.q[n % 2][piece / 8][0][at<64>(row, piece % 8)], query_of<kHeadDim>(a, s, kv_head, r) + piece * 8,
@@ -103,7 +103,7 @@ __device__ void attend_item(WgmmaMemory<kHeadDim>& m, const Attention& a, int n,
       wgmma_begin();
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k)
-        wgmma_64(reinterpret_cast<float (&)[32]>(scores), matrix_at(&m.q[n % 2][k / 4][group_row][k % 4 * 16], 16),
+        wgmma_64(reinterpret_cast<float(&)[32]>(scores), matrix_at(&m.q[n % 2][k / 4][group_row][k % 4 * 16], 16),
                  matrix_at(&m.stages[stage].keys[k / 4][0][k % 4 * 16], 16), k > 0);
       wgmma_end();
       Weights<1> weights;
@@ -114,7 +114,7 @@ __device__ void attend_item(WgmmaMemory<kHeadDim>& m, const Attention& a, int n,
       wgmma_begin();
 #pragma unroll
       for (int t = 0; t < kTilesInChunk; ++t)
-        wgmma_values(reinterpret_cast<float (&)[kHeadDim / 2]>(o), weights.p[0][t],
+        wgmma_values(reinterpret_cast<float(&)[kHeadDim / 2]>(o), weights.p[0][t],
                      matrix_at(&m.stages[stage].values[0][t * kKvTile][0], sizeof m.stages[stage].values[0]), t > 0);
       wgmma_end();
       if (lane == 0) m.read[stage].arrive();
@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_tile_rows(Attention a
   } else {
     take_registers<232>();
     int n_read = 0;
-    for (int n = 0, item = blockIdx.x; item < a.n_tiles * a.n_kv_heads; ++n, item += gridDim.x) attend_item<kHeadDim>(m, a, n, n_read);
+    for (int n = 0, item = blockIdx.x; item < a.n_tiles * a.n_kv_heads; ++n, item += gridDim.x)
+      attend_item<kHeadDim>(m, a, n, n_read);
   }
 #endif
 }

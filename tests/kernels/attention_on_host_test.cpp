@@ -9,6 +9,7 @@
 #undef __shared__
 #define __shared__  // `memory`, below
 
+#include "kernels/attention_decode.cuh"
 #include "kernels/attention_kernels.cuh"
 #include "kernels/attention_wgmma.cuh"
 
@@ -66,12 +67,15 @@ void launch_on_host(const Attention& a, By by) {
     on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many_rows<kHeadDim>(a); });
   else if (by == By::four_warps) {
     if constexpr (kHeadDim >= 64) on_host::launch(dim3(2), kWgmmaThreads, [&] { attend_tile_rows<kHeadDim>(a); });
-  } else if (by == By::each)
-    on_host::launch(dim3(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps)), 32 * kDecodeWarps,
-                    [&] { attend_one_token<kHeadDim>(a, group + 1); });
-  else
-    on_host::launch(dim3(heads, static_cast<unsigned>(a.n_few)), 32 * kDecodeWarps,
-                    [&] { attend_few_rows<kHeadDim>(a, a.few_rows + 1); });
+  } else if (by == By::each) {
+    const dim3 grid(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps));
+    on_host::launch(grid, 32 * kDecodeWarps,
+                    [&] { group <= 8 ? attend_one_token<kHeadDim, 1>(a) : attend_one_token<kHeadDim, 2>(a); });
+  } else {
+    const dim3 grid(heads, static_cast<unsigned>(a.n_few));
+    on_host::launch(grid, 32 * kDecodeWarps,
+                    [&] { a.few_rows <= 8 ? attend_few_rows<kHeadDim, 1>(a) : attend_few_rows<kHeadDim, 2>(a); });
+  }
 }
 
 // out[positions begin .. end) as one step computes them.
