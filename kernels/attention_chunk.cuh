@@ -21,12 +21,10 @@ __device__ inline uint32_t packed(float low, float high) {
 
 constexpr int kTilesInChunk = kKvChunk / kKvTile;
 
-// Rows of kHeadDim values in shared memory, their 16-byte pieces swizzled so that eight rows of a column of pieces lie in eight
-// different banks. It repeats every eight rows.
+// Rows of kHeadDim values in shared memory are swizzled as a page's are.
 template <int kHeadDim>
 __device__ inline int at(int row, int piece) {
-  constexpr int kPieces = kHeadDim / 8, kSpread = kPieces < 8 ? kPieces : 8;
-  return row * kHeadDim + (piece ^ (row / (8 / kSpread) % kSpread)) * 8;
+  return row * kHeadDim + place_of_piece(kHeadDim, row, piece) * 8;
 }
 
 // ---- keys and values ----
@@ -36,21 +34,24 @@ struct KvSource {
   const __nv_bfloat16* pages;
   const int32_t* page_ids;
   int n_kv_heads, kv_head, length;
+
+  // The keys, or the values, of a tile in a page: [kKvTile][kHeadDim], as they are to lie in shared memory.
+  template <int kHeadDim>
+  __device__ const __nv_bfloat16* part(int page, bool values) const {
+    static_assert(kKvTile == kPagePositions);
+    return pages + ((static_cast<size_t>(page) * n_kv_heads + kv_head) * 2 + values) * (kKvTile * kHeadDim);
+  }
 };
 
-// Thread `thread` of `n_threads` asks for its share of the keys, or the values, of a tile, [kKvTile][kHeadDim]; positions from
-// `length` on become zeros.
+// Thread `thread` of `n_threads` asks for its share of the keys, or the values, of a tile; positions from `length` on become
+// zeros.
 template <int kHeadDim>
 __device__ inline void load_tile(__nv_bfloat16* to, const KvSource& kv, bool values, int tile, int thread, int n_threads) {
   constexpr int kPieces = kHeadDim / 8;
-  static_assert(kKvTile == kPagePositions);
   const int n_valid = kv.length - tile * kKvTile;
-  const int page = n_valid > 0 ? kv.page_ids[tile] : 0;
-  const size_t part = (static_cast<size_t>(page) * kv.n_kv_heads + kv.kv_head) * 2 + values;
-  const __nv_bfloat16* from = kv.pages + part * kPagePositions * kHeadDim;
+  const __nv_bfloat16* from = kv.part<kHeadDim>(n_valid > 0 ? kv.page_ids[tile] : 0, values);
 #pragma unroll 2
-  for (int i = thread; i < kKvTile * kPieces; i += n_threads)
-    copy_async(&to[at<kHeadDim>(i / kPieces, i % kPieces)], from + i * 8, i / kPieces < n_valid);
+  for (int i = thread; i < kKvTile * kPieces; i += n_threads) copy_async(to + i * 8, from + i * 8, i / kPieces < n_valid);
 }
 
 // ---- query rows ----

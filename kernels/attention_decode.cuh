@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention_kernels.cuh"
+#include "kernels/barrier.cuh"
 
 namespace lockstep::kernels {
 
@@ -12,32 +13,106 @@ namespace {
 constexpr int kDecodeWarps = 4;
 constexpr int kDepth = 4;  // tiles of keys or values that a warp holds or waits for
 
-// A warp's tiles in the order of their use: the keys of a chunk, its values, the keys of the chunk `stride` further on, ...
 template <int kHeadDim>
-struct TileStream {
-  __nv_bfloat16* ring;  // [kDepth][kKvTile][kHeadDim]
-  KvSource kv;
-  int first_chunk, stride, last_chunk, n_taken = 0;
+struct alignas(128) Ring {
+  __nv_bfloat16 tiles[kDepth][kKvTile * kHeadDim];
+  Barrier arrived[kDepth];  // of BulkTiles
+};
+
+// A warp's tiles in the order of their use: the keys of a chunk, its values, the keys of the chunk `stride` further on, ...
+// Tile i is counted from the beginning of the chunk at work.
+template <int kHeadDim>
+struct TileOrder {
+  static constexpr unsigned kTiles = 2 * kTilesInChunk;  // in a chunk
+  Ring<kHeadDim>& ring;
+  const KvSource kv;
+  const int stride;
+  int chunk;              // at work
+  unsigned n_chunks = 0;  // before it
+
+  __device__ TileOrder(Ring<kHeadDim>& ring, const KvSource& kv, int first_chunk, int stride)
+      : ring(ring), kv(kv), stride(stride), chunk(first_chunk) {}
+  __device__ static bool of_values(unsigned i) { return i % kTiles >= kTilesInChunk; }
+  __device__ int tile(unsigned i) const {
+    return (chunk + static_cast<int>(i / kTiles) * stride) * kTilesInChunk + static_cast<int>(i % kTilesInChunk);
+  }
+  __device__ int n_valid(unsigned i) const { return kv.length - tile(i) * kKvTile; }  // positions; 0 or less: none
+  __device__ unsigned slot(unsigned i) const { return (n_chunks * kTiles + i) % kDepth; }
+  __device__ unsigned round(unsigned i) const { return (n_chunks * kTiles + i) / kDepth; }
+  __device__ void next_chunk() { chunk += stride, ++n_chunks; }
+};
+
+// Each thread asks for pieces of 16 bytes.
+template <int kHeadDim>
+struct AsyncTiles : TileOrder<kHeadDim> {
+  using TileOrder<kHeadDim>::TileOrder;
 
   __device__ void begin() {
-    for (int i = 0; i < kDepth - 1; ++i) ask(i);
+    for (unsigned i = 0; i < kDepth - 1; ++i) ask(i);
   }
-  __device__ void ask(int i) {
-    const int chunk = first_chunk + i / (2 * kTilesInChunk) * stride, t = i % (2 * kTilesInChunk);
-    if (chunk <= last_chunk)
-      load_tile<kHeadDim>(ring + i % kDepth * kKvTile * kHeadDim, kv, t >= kTilesInChunk,
-                          chunk * kTilesInChunk + t % kTilesInChunk, threadIdx.x % 32, 32);
+  __device__ void ask(unsigned i) {
+    if (this->n_valid(i / this->kTiles * this->kTiles) > 0)  // of a chunk that is there
+      load_tile<kHeadDim>(this->ring.tiles[this->slot(i)], this->kv, this->of_values(i), this->tile(i), threadIdx.x % 32, 32);
     commit_copies();
   }
-  // The next tile; the one before may then be overwritten.
-  __device__ const __nv_bfloat16* take() {
+  // Tile i; those before it may then be overwritten.
+  __device__ const __nv_bfloat16* take(unsigned i) {
     __syncwarp();
-    ask(n_taken + kDepth - 1);
+    ask(i + kDepth - 1);
     wait_copies<kDepth - 1>();
     __syncwarp();
-    return ring + n_taken++ % kDepth * kKvTile * kHeadDim;
+    return this->ring.tiles[this->slot(i)];
   }
+  __device__ void end() { wait_copies<0>(); }
 };
+
+// One thread asks for a tile; sm_90 and later.
+template <int kHeadDim>
+struct BulkTiles : TileOrder<kHeadDim> {
+  using TileOrder<kHeadDim>::TileOrder;
+
+  __device__ void begin() {
+    if (threadIdx.x % 32 == 0) {
+      for (Barrier& arrived : this->ring.arrived) arrived.init(1);
+      show_barriers();
+    }
+    __syncwarp();
+    for (unsigned i = 0; i < kDepth - 1; ++i) ask(i);
+  }
+  __device__ void ask(unsigned i) {
+    if (threadIdx.x % 32 != 0 || this->n_valid(i) <= 0) return;
+    Barrier& arrived = this->ring.arrived[this->slot(i)];
+    arrived.arrive_and_expect(sizeof this->ring.tiles[0]);
+    copy_bulk(this->ring.tiles[this->slot(i)],
+              this->kv.template part<kHeadDim>(this->kv.page_ids[this->tile(i)], this->of_values(i)),
+              sizeof this->ring.tiles[0], arrived);
+  }
+  // Tile i; those before it may then be overwritten. Keys beyond the sequence's end are anything, and values zeros.
+  __device__ const __nv_bfloat16* take(unsigned i) {
+    __syncwarp();
+    ask(i + kDepth - 1);
+    const int n_valid = this->n_valid(i);
+    __nv_bfloat16* tile = this->ring.tiles[this->slot(i)];
+    if (n_valid > 0) this->ring.arrived[this->slot(i)].wait(static_cast<int>(this->round(i)));
+    if (this->of_values(i) && n_valid < kKvTile) {  // only at the end, so that no copy comes to this place any more
+      constexpr int kPieces = kHeadDim / 8;
+#pragma unroll 1
+      for (int j = max(n_valid, 0) * kPieces + static_cast<int>(threadIdx.x % 32); j < kKvTile * kPieces; j += 32)
+        reinterpret_cast<uint4*>(tile)[j] = {0, 0, 0, 0};
+      __syncwarp();
+    }
+    return tile;
+  }
+  __device__ void end() {}  // all that was asked for was taken
+};
+
+#if defined(LOCKSTEP_ON_HOST) || __CUDA_ARCH__ >= 900
+template <int kHeadDim>
+using TilesHere = BulkTiles<kHeadDim>;
+#else
+template <int kHeadDim>
+using TilesHere = AsyncTiles<kHeadDim>;
+#endif
 
 // Eight query rows of a warp, or fewer; all of a thread's values are in registers.
 template <int kHeadDim>
@@ -71,14 +146,14 @@ __device__ auto decode_rows(const __nv_bfloat16* memory, int n_memory, const Att
     return rows_of<kHeadDim, 1>(memory, n_memory, a, s, 0, 0);
 }
 
-// The next chunk of the stream, `chunk`: its weights, and its sums of values in o.
-template <int kHeadDim, int kHalves, class Rows>
-__device__ inline void attend_chunk(float (&o)[kHeadDim / 8][4], Weights<1, kHalves>& weights, TileStream<kHeadDim>& tiles,
-                                    const Rows& rows, int chunk, float scale) {
+// The next chunk: its weights, and its sums of values in o.
+template <int kHeadDim, int kHalves, class Rows, class Tiles>
+__device__ inline void attend_chunk(float (&o)[kHeadDim / 8][4], Weights<1, kHalves>& weights, Tiles& tiles, const Rows& rows,
+                                    float scale) {
   float scores[kTilesInChunk][1][2][4] = {};
 #pragma unroll
   for (int t = 0; t < kTilesInChunk; ++t) {
-    const __nv_bfloat16* keys = tiles.take();
+    const __nv_bfloat16* keys = tiles.take(t);
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       uint32_t x[1][4];
@@ -86,13 +161,13 @@ __device__ inline void attend_chunk(float (&o)[kHeadDim / 8][4], Weights<1, kHal
       add_products<kHeadDim, 1>(scores[t], x, keys, k);
     }
   }
-  weights.take(scores, rows, chunk, scale);
+  weights.take(scores, rows, tiles.chunk, scale);
   weights.close();
 #pragma unroll
   for (int n = 0; n < kHeadDim / 8; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
 #pragma unroll
   for (int t = 0; t < kTilesInChunk; ++t) {
-    const __nv_bfloat16* values = tiles.take();
+    const __nv_bfloat16* values = tiles.take(kTilesInChunk + t);
 #pragma unroll
     for (int n = 0; n < kHeadDim / 16; ++n) {
       uint32_t b[4];
@@ -101,29 +176,29 @@ __device__ inline void attend_chunk(float (&o)[kHeadDim / 8][4], Weights<1, kHal
       mma(o[2 * n + 1], weights.p[0][t], b[2], b[3]);
     }
   }
+  tiles.next_chunk();
 }
 
 // ---- decode, a warp to a sequence and kv head: no warp waits for another, but a long sequence takes long ----
 
+// In shared memory: the warps' rings, then rows of queries, [warps][rows][kHeadDim].
 template <int kHeadDim, int kHalves>
 size_t each_memory(int most_rows) {
-  return static_cast<size_t>(kDecodeWarps) * (kDepth * kKvTile + query_rows(kHalves, most_rows)) * kHeadDim *
-         sizeof(__nv_bfloat16);
+  return kDecodeWarps * (sizeof(Ring<kHeadDim>) + query_rows(kHalves, most_rows) * kHeadDim * sizeof(__nv_bfloat16));
 }
 
-template <int kHeadDim, int kHalves>
-__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attention a) {
-  extern __shared__ __align__(128) char memory[];
+template <int kHeadDim, int kHalves, class Tiles>
+__device__ inline void attend_one(const Attention& a, char* memory) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.y * kDecodeWarps + warp;
   if (item >= a.n_each || a.each[item] < 0) return;
-  const int kv_head = blockIdx.x, group = a.n_heads / a.n_kv_heads, n_rows = group, q_rows = query_rows(kHalves, n_rows);
-  auto* q = reinterpret_cast<__nv_bfloat16*>(memory) + warp * (kDepth * kKvTile + q_rows) * kHeadDim;
+  const int kv_head = blockIdx.x, n_rows = a.n_heads / a.n_kv_heads, q_rows = query_rows(kHalves, n_rows);
+  auto* rings = reinterpret_cast<Ring<kHeadDim>*>(memory);
+  __nv_bfloat16* q = reinterpret_cast<__nv_bfloat16*>(rings + kDecodeWarps) + warp * q_rows * kHeadDim;
   const Sequence s(a, a.each[item], kv_head);
   const int2 seen = seen_by(a, s, 0, n_rows);
   const int first_chunk = seen.x / kKvChunk, last_chunk = seen.y / kKvChunk;
   const float scale = a.scale * kLog2E;
-  TileStream<kHeadDim> tiles{
-      .ring = q + q_rows * kHeadDim, .kv = s.kv, .first_chunk = first_chunk, .stride = 1, .last_chunk = last_chunk};
+  Tiles tiles(rings[warp], s.kv, first_chunk, 1);
   tiles.begin();
   copy_rows<kHeadDim>(q, q_rows, a, s, kv_head, 0, lane, 32);
   const auto rows = decode_rows<kHeadDim, kHalves>(q, q_rows, a, s, kv_head);
@@ -134,10 +209,10 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attenti
   for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
     float o[kHeadDim / 8][4];
     Weights<1, kHalves> weights;
-    attend_chunk<kHeadDim, kHalves>(o, weights, tiles, rows, chunk, scale);
+    attend_chunk<kHeadDim, kHalves>(o, weights, tiles, rows, scale);
     merge_chunk<kHeadDim / 8, kHalves>(all, all_sum, all_max, o, weights);
   }
-  wait_copies<0>();
+  tiles.end();
 
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) {
@@ -145,6 +220,12 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attenti
     if (r >= n_rows) continue;
     write_row<kHeadDim>(out_of<kHeadDim>(a, s, kv_head, r), all, all_sum[h], h);
   }
+}
+
+template <int kHeadDim, int kHalves>
+__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attention a) {
+  extern __shared__ __align__(128) char memory[];
+  attend_one<kHeadDim, kHalves, TilesHere<kHeadDim>>(a, memory);
 }
 
 // ---- decode, a block to a sequence and kv head: its chunks are dealt to the warps, and merged in order round by round ----
@@ -169,32 +250,27 @@ struct Round {
   }
 };
 
+// In shared memory: the warps' rings, rows of queries, the round.
 template <int kHeadDim, int kHalves>
 size_t few_memory(int most_rows) {
-  return static_cast<size_t>(kDecodeWarps * kDepth * kKvTile + query_rows(kHalves, most_rows)) * kHeadDim *
-             sizeof(__nv_bfloat16) +
+  return kDecodeWarps * sizeof(Ring<kHeadDim>) + query_rows(kHalves, most_rows) * kHeadDim * sizeof(__nv_bfloat16) +
          Round<kHeadDim>::bytes(most_rows);
 }
 
-template <int kHeadDim, int kHalves>
-__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a) {
-  extern __shared__ __align__(128) char memory[];
+template <int kHeadDim, int kHalves, class Tiles>
+__device__ inline void attend_some(const Attention& a, char* memory) {
   if (a.few[blockIdx.y] < 0) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, most_rows = a.few_rows, q_rows = query_rows(kHalves, most_rows);
-  auto* q = reinterpret_cast<__nv_bfloat16*>(memory);
-  __nv_bfloat16* rings = q + q_rows * kHeadDim;
-  const Round<kHeadDim> round(reinterpret_cast<char*>(rings + kDecodeWarps * kDepth * kKvTile * kHeadDim), most_rows);
+  auto* rings = reinterpret_cast<Ring<kHeadDim>*>(memory);
+  auto* q = reinterpret_cast<__nv_bfloat16*>(rings + kDecodeWarps);
+  const Round<kHeadDim> round(reinterpret_cast<char*>(q + q_rows * kHeadDim), most_rows);
   const int kv_head = blockIdx.x, group = a.n_heads / a.n_kv_heads;
   const Sequence s(a, a.few[blockIdx.y], kv_head);
   const int n_rows = s.n_new * group;
   const int2 seen = seen_by(a, s, 0, n_rows);
   const int first_chunk = seen.x / kKvChunk, last_chunk = seen.y / kKvChunk;
   const float scale = a.scale * kLog2E;
-  TileStream<kHeadDim> tiles{.ring = rings + warp * kDepth * kKvTile * kHeadDim,
-                             .kv = s.kv,
-                             .first_chunk = first_chunk + warp,
-                             .stride = kDecodeWarps,
-                             .last_chunk = last_chunk};
+  Tiles tiles(rings[warp], s.kv, first_chunk + warp, kDecodeWarps);
   tiles.begin();
   copy_rows<kHeadDim>(q, q_rows, a, s, kv_head, 0, threadIdx.x, 32 * kDecodeWarps);
   for (int i = threadIdx.x; i < n_rows * kHeadDim; i += 32 * kDecodeWarps) round.all_o[i] = 0;
@@ -207,7 +283,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a
     if (warp < n_chunks) {
       float o[kHeadDim / 8][4];
       Weights<1, kHalves> weights;
-      attend_chunk<kHeadDim, kHalves>(o, weights, tiles, rows, base + warp, scale);
+      attend_chunk<kHeadDim, kHalves>(o, weights, tiles, rows, scale);
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         const int r = lane / 4 + 8 * h;
@@ -242,12 +318,18 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a
     }
     __syncthreads();
   }
-  wait_copies<0>();
+  tiles.end();
 
   for (int e = threadIdx.x; e < n_rows * kHeadDim; e += 32 * kDecodeWarps) {
     const int r = e / kHeadDim;
     out_of<kHeadDim>(a, s, kv_head, r)[e % kHeadDim] = __float2bfloat16_rn(quotient(round.all_o[e], round.all_sum[r]));
   }
+}
+
+template <int kHeadDim, int kHalves>
+__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a) {
+  extern __shared__ __align__(128) char memory[];
+  attend_some<kHeadDim, kHalves, TilesHere<kHeadDim>>(a, memory);
 }
 
 }  // namespace

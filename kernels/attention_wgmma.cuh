@@ -35,7 +35,7 @@ constexpr size_t wgmma_memory() {
 // ones, into the next item too. Warp t of it brings tile t of each chunk, its keys and its values.
 template <int kHeadDim>
 __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
-  constexpr int kPieces = kHeadDim / 8, kPart = kPagePositions * kHeadDim;
+  constexpr int kPieces = kHeadDim / 8;
   const int t = threadIdx.x / 32, lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
   int n_loaded = 0;  // chunks, of all items
   for (int n = 0, item = blockIdx.x; item < a.n_tiles * a.n_kv_heads; ++n, item += gridDim.x) {
@@ -60,14 +60,14 @@ __device__ void load_items(WgmmaMemory<kHeadDim>& m, const Attention& a) {
     for (int i = 0; i < n_chunks; ++i, ++n_loaded) {
       const int stage = n_loaded % kWgmmaStages, chunk = first_chunk + i;
       const int n_valid = s.kv.length - (chunk * kTilesInChunk + t) * kKvTile;
-      const __nv_bfloat16* keys = s.kv.pages + (static_cast<size_t>(page) * s.kv.n_kv_heads + kv_head) * 2 * kPart;
+      const __nv_bfloat16 *keys = s.kv.part<kHeadDim>(page, false), *values = s.kv.part<kHeadDim>(page, true);
       page = page_of(chunk + 1);
       m.read[stage].wait(n_loaded / kWgmmaStages - 1);
 #pragma unroll
       for (int j = lane; j < kKvTile * kPieces; j += 32) {
-        const int row = j / kPieces, piece = j % kPieces, to = at<64>(t * kKvTile + row, piece % 8);
+        const int row = j / kPieces, piece = j % kPieces, to = (t * kKvTile + row) * 64 + piece % 8 * 8;
         copy_async(&m.stages[stage].keys[piece / 8][0][to], keys + j * 8, row < n_valid);
-        copy_async(&m.stages[stage].values[piece / 8][0][to], keys + kPart + j * 8, row < n_valid);
+        copy_async(&m.stages[stage].values[piece / 8][0][to], values + j * 8, row < n_valid);
       }
       commit_copies();
       if (n_loaded == 0) continue;

@@ -1,6 +1,6 @@
-// A block a token; head_dim / 16 threads a head, each with 8 elements of the lower half and the 8 of the upper half that they are rotated
-// with, so that all reads and writes are of 16 bytes. 4 bytes moved an element, about 10 flops; memory decides: 0.72 of
-// a copy's rate on an H200.
+// A block a token; head_dim / 16 threads a head, each with 8 elements of the lower half and the 8 of the upper half that they
+// are rotated with, so that all reads and writes are of 16 bytes. 4 bytes moved an element, about 10 flops; memory decides:
+// 0.72 of a copy's rate on an H200.
 #include "kernels/rope_kv.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kMostThreads) rope_heads(RopeKv a) {
   const int n_all = a.n_heads + 2 * a.n_kv_heads, n_units = n_all * n_a_head;
   const int position = a.positions[token], page = a.token_pages[token];
   for (int begin = 0; begin < n_units; begin += blockDim.x) {  // all threads, since those of a head add up
-    const int unit = begin + threadIdx.x, head = min(unit / n_a_head, n_all - 1), from = unit % n_a_head * 8;
+    const int unit = begin + threadIdx.x, head = min(unit / n_a_head, n_all - 1), piece = unit % n_a_head, from = piece * 8;
     const __nv_bfloat16* x = a.qkv + static_cast<size_t>(token) * a.qkv_stride + head * a.head_dim + from;
     const bool is_q = head < a.n_heads, is_v = head >= a.n_heads + a.n_kv_heads;
     Eight low = *reinterpret_cast<const Eight*>(x), high = *reinterpret_cast<const Eight*>(x + half);
@@ -45,8 +45,9 @@ __global__ void __launch_bounds__(kMostThreads) rope_heads(RopeKv a) {
         for (int i = 0; i < 8; ++i) sum = __fmaf_rn(h[i], h[i], __fmaf_rn(l[i], l[i], sum));
         const unsigned of_head = ((1u << n_a_head) - 1) << threadIdx.x % 32 / n_a_head * n_a_head;  // lanes
         for (int offset = n_a_head / 2; offset > 0; offset /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(of_head, sum, offset));
-        const float scale = isinf(sum) ? __int_as_float(0x7FC00000)
-                                       : __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(a.head_dim)), a.eps)));
+        const float scale = isinf(sum)
+                                ? __int_as_float(0x7FC00000)
+                                : __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(a.head_dim)), a.eps)));
         const auto unit_of = [scale](float v) { return __bfloat162float(__float2bfloat16_rn(__fmul_rn(v, scale))); };
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -64,16 +65,18 @@ __global__ void __launch_bounds__(kMostThreads) rope_heads(RopeKv a) {
       low = rounded(new_low), high = rounded(new_high);
     }
 
-    __nv_bfloat16* to = const_cast<__nv_bfloat16*>(x);
+    auto *to_low = const_cast<__nv_bfloat16*>(x), *to_high = to_low + half;
     if (!is_q) {
       const int kv_head = is_v ? head - a.n_heads - a.n_kv_heads : head - a.n_heads;
-      const size_t row = (static_cast<size_t>(page) * a.n_kv_heads + kv_head) * 2 * kPagePositions + (is_v ? kPagePositions : 0) +
-                         position % kPagePositions;
-      to = a.pages + row * a.head_dim + from;
+      const size_t row = (static_cast<size_t>(page) * a.n_kv_heads + kv_head) * 2 * kPagePositions +
+                         (is_v ? kPagePositions : 0) + position % kPagePositions;
+      __nv_bfloat16* to = a.pages + row * a.head_dim;
+      to_low = to + place_of_piece(a.head_dim, position % kPagePositions, piece) * 8;
+      to_high = to + place_of_piece(a.head_dim, position % kPagePositions, n_a_head + piece) * 8;
     }
     if (unit < n_units && (is_q || page >= 0)) {
-      *reinterpret_cast<Eight*>(to) = low;
-      *reinterpret_cast<Eight*>(to + half) = high;
+      *reinterpret_cast<Eight*>(to_low) = low;
+      *reinterpret_cast<Eight*>(to_high) = high;
     }
   }
 }

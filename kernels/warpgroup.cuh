@@ -1,5 +1,4 @@
-// What four warps of an sm_90a GPU do together: products whose matrices lie in shared memory (wgmma), and barriers in shared memory. PTX,
-// each with its one meaning.
+// What four warps of an sm_90a GPU do together: products whose matrices lie in shared memory (wgmma). PTX, each with its one meaning.
 //
 // A matrix in shared memory: panels of 64 columns, [rows][64] each, 128 bytes a row, their 16-byte pieces swizzled (piece ^ row % 8); panels
 // begin at multiples of 1024 bytes. Sums of 64 rows: warp w holds rows 16 w .., as mma (warp.cuh) gives them: d[4 n + i] is c[i] of columns 8 n ...
@@ -9,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/barrier.cuh"
 #include "kernels/warp.cuh"
 
 namespace lockstep::kernels {
@@ -93,27 +93,6 @@ template <int n>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
 }
-
-// ---- barriers ----
-
-struct Barrier {
-  uint64_t word;
-  __device__ void init(int n_arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(n_arrivals) : "memory");
-  }
-  __device__ void arrive() {
-    asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.shared::cta.b64 t, [%0];\n}" ::"r"(shared_address(this)) : "memory");
-  }
-  // Until round n, from 0, is complete. Of round -1 it always is.
-  __device__ void wait(int n) {
-    uint32_t done = 0;
-    while (done == 0)
-      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
-                   : "=r"(done)
-                   : "r"(shared_address(this)), "r"(n & 1)
-                   : "memory");
-  }
-};
 
 }  // namespace lockstep::kernels
 

@@ -51,13 +51,14 @@ struct Case {
                        kPagePositions +
                    p % kPagePositions) *
                       s.head_dim +
-                  i] = at_row(p)[(s.n_heads + part * s.n_kv_heads + head) * s.head_dim + i];
+                  place_of_piece(s.head_dim, p % kPagePositions, i / 8) * 8 + i % 8] =
+                at_row(p)[(s.n_heads + part * s.n_kv_heads + head) * s.head_dim + i];
   }
   const __nv_bfloat16* at_row(int p) const { return &qkv[static_cast<size_t>(p) * static_cast<size_t>(row_width)]; }
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 };
 
-enum class By { many, four_warps, each, few };  // four_warps: products of sm_90a
+enum class By { many, four_warps, each, few, each_async, few_async };  // four_warps: products of sm_90a; async: before sm_90
 
 template <int kHeadDim>
 void launch_on_host(const Attention& a, By by) {
@@ -67,15 +68,26 @@ void launch_on_host(const Attention& a, By by) {
     on_host::launch(dim3(static_cast<unsigned>(a.n_tiles), heads), 32 * kPrefillWarps, [&] { attend_many_rows<kHeadDim>(a); });
   else if (by == By::four_warps) {
     if constexpr (kHeadDim >= 64) on_host::launch(dim3(2), kWgmmaThreads, [&] { attend_tile_rows<kHeadDim>(a); });
-  } else if (by == By::each) {
+  } else if (by == By::each || by == By::each_async) {
     const dim3 grid(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps));
-    on_host::launch(grid, 32 * kDecodeWarps,
-                    [&] { group <= 8 ? attend_one_token<kHeadDim, 1>(a) : attend_one_token<kHeadDim, 2>(a); });
+    on_host::launch(grid, 32 * kDecodeWarps, [&] {
+      if (by == By::each)
+        group <= 8 ? attend_one_token<kHeadDim, 1>(a) : attend_one_token<kHeadDim, 2>(a);
+      else
+        group <= 8 ? attend_one<kHeadDim, 1, AsyncTiles<kHeadDim>>(a, memory)
+                   : attend_one<kHeadDim, 2, AsyncTiles<kHeadDim>>(a, memory);
+    });
   } else {
     const dim3 grid(heads, static_cast<unsigned>(a.n_few));
-    on_host::launch(grid, 32 * kDecodeWarps,
-                    [&] { a.few_rows <= 8 ? attend_few_rows<kHeadDim, 1>(a) : attend_few_rows<kHeadDim, 2>(a); });
+    on_host::launch(grid, 32 * kDecodeWarps, [&] {
+      if (by == By::few)
+        a.few_rows <= 8 ? attend_few_rows<kHeadDim, 1>(a) : attend_few_rows<kHeadDim, 2>(a);
+      else
+        a.few_rows <= 8 ? attend_some<kHeadDim, 1, AsyncTiles<kHeadDim>>(a, memory)
+                        : attend_some<kHeadDim, 2, AsyncTiles<kHeadDim>>(a, memory);
+    });
   }
+  EXPECT_EQ(n_bulk_copies, 0) << "on the way when the block ended";
 }
 
 // out[positions begin .. end) as one step computes them.
@@ -189,6 +201,8 @@ TEST_P(OnHost, HoweverItIsCutTheBytesAreTheSame) {
     if (p < length) {
       same(p, p + 1, By::each, "decode, one warp");
       same(p, p + 1, By::few, "decode, four warps");
+      same(p, p + 1, By::each_async, "decode, one warp, small copies");
+      same(p, p + 1, By::few_async, "decode, four warps, small copies");
     }
   if (const int few = kFewRows / group; few > 1 && length > few) same(length - few, length, By::few, "a few at a time");
 }

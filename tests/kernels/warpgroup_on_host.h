@@ -1,9 +1,10 @@
-// kernels/warpgroup.cuh on the host, beside on_host.h: products read shared memory as the GPU does, by addresses whose bits 4
-// to 6 are swizzled with bits 7 to 9; sums go over k in order, as on_host.h's mma has them.
+// kernels/warpgroup.cuh and barrier.cuh on the host, beside on_host.h: products read shared memory as the GPU does, by
+// addresses whose bits 4 to 6 are swizzled with bits 7 to 9; sums go over k in order, as on_host.h's mma has them.
 #pragma once
 
 #include "tests/kernels/on_host.h"
 
+#define LOCKSTEP_KERNELS_BARRIER
 #define LOCKSTEP_KERNELS_WARPGROUP
 
 namespace lockstep::kernels {
@@ -51,16 +52,44 @@ void give_registers() {}
 template <int n>
 void take_registers() {}
 
+// What copy_bulk brings arrives when it is waited for, and what was there is gone from when it is asked for.
+inline int n_bulk_copies = 0;  // on the way
 struct Barrier {
-  int n_arrivals = 0, n_here = 0, n_rounds = 0;
-  void init(int n) { n_arrivals = n, n_here = n_rounds = 0; }
+  int n_arrivals = 0, n_here = 0, n_rounds = 0, n_bytes = 0;  // n_bytes: to come in this round
+  void* to = nullptr;
+  const void* from = nullptr;
+  void init(int n) { *this = {}, n_arrivals = n; }
   void arrive() {
-    if (++n_here == n_arrivals) n_here = 0, ++n_rounds;
+    ++n_here;
+    complete();
+  }
+  void arrive_and_expect(int bytes) {
+    if (n_bytes != 0) throw std::logic_error("one copy at a time");
+    n_bytes = bytes, ++n_here;
+  }
+  void complete() {
+    if (n_here == n_arrivals && n_bytes == 0) n_here = 0, ++n_rounds;
   }
   // As the GPU's: it knows whether the round is even or odd, so waiting for the one before last would not be seen.
   void wait(int n) {
-    while ((n_rounds & 1) == (n & 1)) on_host::yield();
+    while ((n_rounds & 1) == (n & 1)) {
+      if (to == nullptr) {
+        on_host::yield();
+        continue;
+      }
+      std::memcpy(std::exchange(to, nullptr), from, static_cast<size_t>(std::exchange(n_bytes, 0)));
+      --n_bulk_copies;
+      complete();
+    }
   }
 };
+inline void show_barriers() {}
+inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier& arrived) {
+  if (arrived.n_bytes != n_bytes || arrived.to != nullptr) throw std::logic_error("a copy that its barrier doesn't expect");
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | static_cast<uintptr_t>(n_bytes)) % 16 != 0)
+    throw std::logic_error("a copy not of 16 bytes each");
+  std::memset(to, 0xFF, static_cast<size_t>(n_bytes));  // NaN
+  arrived.to = to, arrived.from = from, ++n_bulk_copies;
+}
 
 }  // namespace lockstep::kernels
