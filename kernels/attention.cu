@@ -38,19 +38,19 @@ cudaError_t launch_tiles(const Attention& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <int kHeadDim, int kHalves>
+template <int kHeadDim, int kRows>
 cudaError_t launch_few(const Attention& a, cudaStream_t stream) {
-  const auto kernel = attend_few_rows<kHeadDim, kHalves>;
-  const size_t bytes = few_memory<kHeadDim, kHalves>(a.few_rows);
+  const auto kernel = attend_few_rows<kHeadDim, kRows>;
+  const size_t bytes = few_memory<kHeadDim, kRows>(a.few_rows);
   if (const auto error = allow_memory(kernel, bytes); error != cudaSuccess) return error;
   kernel<<<dim3(a.n_kv_heads, a.n_few), 32 * kDecodeWarps, bytes, stream>>>(a);
   return cudaGetLastError();
 }
 
-template <int kHeadDim, int kHalves>
+template <int kHeadDim, int kRows>
 cudaError_t launch_each(const Attention& a, cudaStream_t stream) {
-  const auto kernel = attend_one_token<kHeadDim, kHalves>;
-  const size_t bytes = each_memory<kHeadDim, kHalves>(a.n_heads / a.n_kv_heads);
+  const auto kernel = attend_one_token<kHeadDim, kRows>;
+  const size_t bytes = each_memory<kHeadDim, kRows>(a.n_heads / a.n_kv_heads);
   if (const auto error = allow_memory(kernel, bytes); error != cudaSuccess) return error;
   const dim3 grid(a.n_kv_heads, (a.n_each + kDecodeWarps - 1) / kDecodeWarps);
   kernel<<<grid, 32 * kDecodeWarps, bytes, stream>>>(a);
@@ -84,15 +84,16 @@ cudaError_t attend_tiles(const Attention& a, cudaStream_t stream) {
 
 cudaError_t attend_few(const Attention& a, cudaStream_t stream) {
   if (a.n_few == 0) return cudaSuccess;
-  return for_head_dim(a.head_dim,
-                      [&](auto d) { return a.few_rows <= 8 ? launch_few<d, 1>(a, stream) : launch_few<d, 2>(a, stream); });
+  return for_head_dim(a.head_dim, [&](auto d) {
+    return a.few_rows <= kEightRows ? launch_few<d, 8>(a, stream) : launch_few<d, 16>(a, stream);
+  });
 }
 
 cudaError_t attend_each(const Attention& a, cudaStream_t stream) {
   if (a.n_each == 0) return cudaSuccess;
   const int n_rows = a.n_heads / a.n_kv_heads;
-  return for_head_dim(a.head_dim,
-                      [&](auto d) { return n_rows <= 8 ? launch_each<d, 1>(a, stream) : launch_each<d, 2>(a, stream); });
+  return for_head_dim(
+      a.head_dim, [&](auto d) { return n_rows <= kEightRows ? launch_each<d, 8>(a, stream) : launch_each<d, 16>(a, stream); });
 }
 
 }  // namespace lockstep::kernels

@@ -86,12 +86,11 @@ __device__ inline void add_products(float (&s)[kRowTiles][2][4], const uint32_t 
 }
 
 // e^(score - largest score) in bf16, ready for the product with the values; their sum before that rounding, of this thread's
-// columns until `close`; and the largest score, in powers of two. kHalves 1: of tiles whose lower eight rows are none; they
-// weigh nothing.
-template <int kRowTiles, int kHalves = 2>
+// columns until `close`; and the largest score, in powers of two.
+template <int kRowTiles>
 struct Weights {
   uint32_t p[kRowTiles][kTilesInChunk][4];
-  float sum[kRowTiles][kHalves], max[kRowTiles][kHalves];
+  float sum[kRowTiles][2], max[kRowTiles][2];
 
   template <class Rows>
   __device__ void take(float (&s)[kTilesInChunk][kRowTiles][2][4], const Rows& rows, int chunk, float scale) {
@@ -105,12 +104,11 @@ struct Weights {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const int h = i / 2 % 2, position = begin + t * kKvTile + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (h < kHalves && (position < rows.first[m][h] || position > rows.last[m][h]))
-              s[t][m][i / 4][i % 4] = kMinusInfinity;
+            if (position < rows.first[m][h] || position > rows.last[m][h]) s[t][m][i / 4][i % 4] = kMinusInfinity;
           }
       }
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
+      for (int h = 0; h < 2; ++h) {
         float largest = kMinusInfinity;
 #pragma unroll
         for (int t = 0; t < kTilesInChunk; ++t)
@@ -129,7 +127,6 @@ struct Weights {
             const float high = exp2_approx(__fmaf_rn(s[t][m][n][2 * h + 1], scale, base));
             total = __fadd_rn(total, __fadd_rn(low, high));
             p[m][t][2 * n + h] = packed(low, high);
-            if constexpr (kHalves == 1) p[m][t][2 * n + 1] = 0;
           }
         sum[m][h] = total;
       }
@@ -141,7 +138,7 @@ struct Weights {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
+      for (int h = 0; h < 2; ++h) {
         sum[m][h] = __fadd_rn(sum[m][h], __shfl_xor_sync(0xFFFFFFFFu, sum[m][h], 1));
         sum[m][h] = __fadd_rn(sum[m][h], __shfl_xor_sync(0xFFFFFFFFu, sum[m][h], 2));
       }
@@ -171,12 +168,12 @@ struct Merge {
   __device__ float operator()(float x_before, float x_chunk) const { return merged(x_before, before, x_chunk, chunk); }
 };
 
-// A chunk's sums of values `o`, of a thread's one or two rows, into all that came before it.
-template <int n, int kHalves>
-__device__ inline void merge_chunk(float (&all)[n][2 * kHalves], float (&all_sum)[kHalves], float (&all_max)[kHalves],
-                                   const float (&o)[n][4], const Weights<1, kHalves>& weights) {
+// A chunk's sums of values `o`, of a thread's two rows, into all that came before it.
+template <int n>
+__device__ inline void merge_chunk(float (&all)[n][4], float (&all_sum)[2], float (&all_max)[2], const float (&o)[n][4],
+                                   const Weights<1>& weights) {
 #pragma unroll
-  for (int h = 0; h < kHalves; ++h) {
+  for (int h = 0; h < 2; ++h) {
     const Merge merge(all_max[h], weights.max[0][h]);
     all_max[h] = merge.max;
     all_sum[h] = merge(all_sum[h], weights.sum[0][h]);

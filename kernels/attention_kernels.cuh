@@ -80,9 +80,9 @@ __device__ __nv_bfloat16* out_of(const Attention& a, const Sequence& s, int kv_h
   return a.out + static_cast<size_t>(s.q_begin + row / group) * a.out_stride + (kv_head * group + row % group) * kHeadDim;
 }
 
-// This thread's columns of a row, its upper or its lower one, into the row `out`.
-template <int kHeadDim, int kWidth>
-__device__ void write_row(__nv_bfloat16* out, const float (&o)[kHeadDim / 8][kWidth], float sum, int h) {
+// This thread's columns of a row, of its upper or lower half h, into the row `out`.
+template <int kHeadDim>
+__device__ void write_row(__nv_bfloat16* out, const float (&o)[kHeadDim / 8][4], float sum, int h) {
 #pragma unroll
   for (int n = 0; n < kHeadDim / 8; ++n)
     reinterpret_cast<uint32_t*>(out)[n * 4 + threadIdx.x % 4] =

@@ -1,5 +1,5 @@
-// What a warp of 32 threads does together, and copies into shared memory that go on in the background: PTX, each with its one meaning. A test
-// runs kernels on the host with its own versions of these (tests/kernels/on_host.h, which defines the guard).
+// What a warp of 32 threads does together, and copies into shared memory that go on in the background: PTX, each with its one
+// meaning. A test runs kernels on the host with its own versions of these (tests/kernels/on_host.h, which defines the guard).
 //
 // mma: of a 16 x 16 matrix A (rows), a 16 x 8 matrix B (columns) and 16 x 8 sums C, lane l holds with g = l / 4, t = 2 (l % 4):
 //   a[0]: A[g][t, t+1]   a[1]: A[g+8][t, t+1]   a[2]: A[g][t+8, t+9]   a[3]: A[g+8][t+8, t+9]
@@ -30,8 +30,8 @@ __device__ inline void wait_copies() {  // all but the last n groups of this thr
   asm volatile("cp.async.wait_group %0;" ::"n"(n));
 }
 
-// Four 8 x 8 matrices whose rows lie at the addresses that lanes 8 j .. 8 j + 7 give; r[j] is row l / 4, columns t, t + 1 of matrix j, or of
-// its transpose.
+// Four 8 x 8 matrices whose rows lie at the addresses that lanes 8 j .. 8 j + 7 give; r[j] is row l / 4, columns t, t + 1 of
+// matrix j, or of its transpose.
 template <bool transposed>
 __device__ inline void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row) {
   if constexpr (transposed)
@@ -44,10 +44,18 @@ __device__ inline void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row)
                  : "r"(shared_address(row)));
 }
 
+// An 8 x 8 matrix of which lane l holds row l / 4, columns 2 (l % 4) and the next: its transpose, held likewise.
+__device__ inline uint32_t transposed(uint32_t pair) {
+  uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(pair));
+  return y;
+}
+
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 }  // namespace lockstep::kernels

@@ -72,19 +72,19 @@ void launch_on_host(const Attention& a, By by) {
     const dim3 grid(heads, static_cast<unsigned>((a.n_each + kDecodeWarps - 1) / kDecodeWarps));
     on_host::launch(grid, 32 * kDecodeWarps, [&] {
       if (by == By::each)
-        group <= 8 ? attend_one_token<kHeadDim, 1>(a) : attend_one_token<kHeadDim, 2>(a);
+        group <= 8 ? attend_one_token<kHeadDim, 8>(a) : attend_one_token<kHeadDim, 16>(a);
       else
-        group <= 8 ? attend_one<kHeadDim, 1, AsyncTiles<kHeadDim>>(a, memory)
-                   : attend_one<kHeadDim, 2, AsyncTiles<kHeadDim>>(a, memory);
+        group <= 8 ? attend_one<kHeadDim, EightRows<kHeadDim>, AsyncTiles<kHeadDim>>(a, memory)
+                   : attend_one<kHeadDim, SixteenRows<kHeadDim>, AsyncTiles<kHeadDim>>(a, memory);
     });
   } else {
     const dim3 grid(heads, static_cast<unsigned>(a.n_few));
     on_host::launch(grid, 32 * kDecodeWarps, [&] {
       if (by == By::few)
-        a.few_rows <= 8 ? attend_few_rows<kHeadDim, 1>(a) : attend_few_rows<kHeadDim, 2>(a);
+        a.few_rows <= 8 ? attend_few_rows<kHeadDim, 8>(a) : attend_few_rows<kHeadDim, 16>(a);
       else
-        a.few_rows <= 8 ? attend_some<kHeadDim, 1, AsyncTiles<kHeadDim>>(a, memory)
-                        : attend_some<kHeadDim, 2, AsyncTiles<kHeadDim>>(a, memory);
+        a.few_rows <= 8 ? attend_some<kHeadDim, EightRows<kHeadDim>, AsyncTiles<kHeadDim>>(a, memory)
+                        : attend_some<kHeadDim, SixteenRows<kHeadDim>, AsyncTiles<kHeadDim>>(a, memory);
     });
   }
   EXPECT_EQ(n_bulk_copies, 0) << "on the way when the block ended";

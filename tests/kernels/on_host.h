@@ -180,6 +180,10 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return on_host::all_lanes(value)[static_cast<size_t>(threadIdx.x % 32 ^ static_cast<unsigned>(mask))];
 }
+inline bool __all_sync(unsigned, bool value) {
+  const auto all = on_host::all_lanes(value);
+  return std::all_of(all.begin(), all.end(), [](bool x) { return x; });
+}
 template <class T>
 T __shfl_up_sync(unsigned, T value, int offset) {
   const auto all = on_host::all_lanes(value);
@@ -257,6 +261,13 @@ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row) {
     r[j] = bits(0) | bits(1) << 16;
   }
   on_host::all_lanes(0);  // all have read before anyone goes on and writes
+}
+
+inline uint32_t transposed(uint32_t pair) {
+  const auto all = on_host::all_lanes(pair);
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
+  const auto bits = [&](unsigned k) { return all[(t + k) * 4 + g / 2] >> 16 * (g % 2) & 0xFFFF; };
+  return bits(0) | bits(1) << 16;
 }
 
 // Element k of a pair in one word.
