@@ -27,6 +27,12 @@ __device__ inline int at(int row, int piece) {
   return row * kHeadDim + place_of_piece(kHeadDim, row, piece) * 8;
 }
 
+// at(row, piece + 2 k) from at(row, piece), of pieces 0 and 1, so that four addresses serve all columns of a row.
+template <int kHeadDim>
+__device__ inline int columns_on(int at, int k) {
+  return (at ^ k % 4 * 16) + k / 4 * 64;
+}
+
 // ---- keys and values ----
 
 // Where a sequence's keys and values of one kv head lie.

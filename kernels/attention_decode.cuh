@@ -52,7 +52,7 @@ __device__ inline void attend_one(const Attention& a, char* memory) {
 }
 
 template <int kHeadDim, int kRows>
-__global__ void __launch_bounds__(32 * kDecodeWarps, 3) attend_one_token(Attention a) {
+__global__ void __launch_bounds__(32 * kDecodeWarps, kRows <= kEightRows ? 3 : 2) attend_one_token(Attention a) {
   extern __shared__ __align__(128) char memory[];
   attend_one<kHeadDim, DecodeRows<kHeadDim, kRows>, TilesHere<kHeadDim>>(a, memory);
 }
@@ -153,7 +153,7 @@ __device__ inline void attend_some(const Attention& a, char* memory) {
 }
 
 template <int kHeadDim, int kRows>
-__global__ void __launch_bounds__(32 * kDecodeWarps) attend_few_rows(Attention a) {
+__global__ void __launch_bounds__(32 * kDecodeWarps, kRows <= kEightRows ? 3 : 2) attend_few_rows(Attention a) {
   extern __shared__ __align__(128) char memory[];
   attend_some<kHeadDim, DecodeRows<kHeadDim, kRows>, TilesHere<kHeadDim>>(a, memory);
 }

@@ -134,6 +134,8 @@ struct EightRows {
   template <class Tiles>
   __device__ void attend(Chunk& chunk, Tiles& tiles, float scale) const {
     const int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
+    const int of_keys = at<kHeadDim>(matrix % 2 * 8 + in_matrix, matrix / 2);
+    const int of_values = at<kHeadDim>(matrix / 2 * 8 + in_matrix, matrix % 2);
     float s[kTilesInChunk][4];
 #pragma unroll
     for (int t = 0; t < kTilesInChunk; ++t) {
@@ -142,7 +144,7 @@ struct EightRows {
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k) {
         uint32_t a[4];
-        load_matrices<false>(a, &keys[at<kHeadDim>(matrix % 2 * 8 + in_matrix, 2 * k + matrix / 2)]);
+        load_matrices<false>(a, &keys[columns_on<kHeadDim>(of_keys, k)]);
         mma(s[t], a, q[k][0], q[k][1]);
       }
     }
@@ -156,7 +158,7 @@ struct EightRows {
 #pragma unroll
       for (int n = 0; n < kHeadDim / 16; ++n) {
         uint32_t a[4];
-        load_matrices<true>(a, &values[at<kHeadDim>(matrix / 2 * 8 + in_matrix, 2 * n + matrix % 2)]);
+        load_matrices<true>(a, &values[columns_on<kHeadDim>(of_values, n)]);
         mma(chunk.o[n], a, p[t][0], p[t][1]);
       }
     }
@@ -211,10 +213,15 @@ struct EightRows {
       max[0] = by[0].max, max[1] = by[1].max;
       const bool even = threadIdx.x / 4 % 2 == 0;
       sum = merged(sum, even ? by[0].before : by[1].before, chunk.sum, even ? by[0].chunk : by[1].chunk);
+      // Mostly no row has a new largest score: then times 1 is left out, which changes no bit.
+      const bool same = __all_sync(0xFFFFFFFFu, by[0].before == 1 && by[1].before == 1);
 #pragma unroll
       for (int n = 0; n < kHeadDim / 16; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) o[n][i] = by[i % 2](o[n][i], chunk.o[n][i]);
+        for (int i = 0; i < 4; ++i) {
+          if (!same) o[n][i] = __fmul_rn(o[n][i], by[i % 2].before);
+          o[n][i] = __fmaf_rn(chunk.o[n][i], by[i % 2].chunk, o[n][i]);
+        }
     }
     __device__ void write(const Attention& a, const Sequence& s, int kv_head, int n_rows) const {
       const int g = threadIdx.x % 32 / 4;

@@ -25,19 +25,29 @@ struct TileOrder {
   Ring<kHeadDim>& ring;
   const KvSource kv;
   const int stride;
-  int chunk;              // at work
-  unsigned n_chunks = 0;  // before it
+  int chunk;                // at work
+  int n_left;               // positions from its beginning on
+  const int32_t* page_ids;  // of them
+  unsigned n_chunks = 0;    // before it
 
   __device__ TileOrder(Ring<kHeadDim>& ring, const KvSource& kv, int first_chunk, int stride)
-      : ring(ring), kv(kv), stride(stride), chunk(first_chunk) {}
+      : ring(ring),
+        kv(kv),
+        stride(stride),
+        chunk(first_chunk),
+        n_left(kv.length - first_chunk * kKvChunk),
+        page_ids(kv.page_ids + first_chunk * kTilesInChunk) {}
   __device__ static bool of_values(unsigned i) { return i % kTiles >= kTilesInChunk; }
-  __device__ int tile(unsigned i) const {
-    return (chunk + static_cast<int>(i / kTiles) * stride) * kTilesInChunk + static_cast<int>(i % kTilesInChunk);
+  __device__ int tile(unsigned i) const {  // from the beginning of the chunk at work
+    return static_cast<int>(i / kTiles) * stride * kTilesInChunk + static_cast<int>(i % kTilesInChunk);
   }
-  __device__ int n_valid(unsigned i) const { return kv.length - tile(i) * kKvTile; }  // positions; 0 or less: none
+  __device__ int n_valid(unsigned i) const { return n_left - tile(i) * kKvTile; }  // positions of it; 0 or less: none
   __device__ unsigned slot(unsigned i) const { return (n_chunks * kTiles + i) % kDepth; }
   __device__ unsigned round(unsigned i) const { return (n_chunks * kTiles + i) / kDepth; }
-  __device__ void next_chunk() { chunk += stride, ++n_chunks; }
+  __device__ void next_chunk() {
+    chunk += stride, ++n_chunks;
+    n_left -= stride * kKvChunk, page_ids += stride * kTilesInChunk;
+  }
 };
 
 // Each thread asks for pieces of 16 bytes.
@@ -50,7 +60,8 @@ struct AsyncTiles : TileOrder<kHeadDim> {
   }
   __device__ void ask(unsigned i) {
     if (this->n_valid(i / this->kTiles * this->kTiles) > 0)  // of a chunk that is there
-      load_tile<kHeadDim>(this->ring.tiles[this->slot(i)], this->kv, this->of_values(i), this->tile(i), threadIdx.x % 32, 32);
+      load_tile<kHeadDim>(this->ring.tiles[this->slot(i)], this->kv, this->of_values(i),
+                          this->chunk * kTilesInChunk + this->tile(i), threadIdx.x % 32, 32);
     commit_copies();
   }
   // Tile i; those before it may then be overwritten.
@@ -67,7 +78,14 @@ struct AsyncTiles : TileOrder<kHeadDim> {
 // One thread asks for a tile; sm_90 and later.
 template <int kHeadDim>
 struct BulkTiles : TileOrder<kHeadDim> {
-  using TileOrder<kHeadDim>::TileOrder;
+  static constexpr unsigned kTileBytes = kKvTile * kHeadDim * sizeof(__nv_bfloat16);
+  const char* first_page;
+  unsigned page_bytes;
+
+  __device__ BulkTiles(Ring<kHeadDim>& ring, const KvSource& kv, int first_chunk, int stride)
+      : TileOrder<kHeadDim>(ring, kv, first_chunk, stride),
+        first_page(reinterpret_cast<const char*>(kv.part<kHeadDim>(0, false))),
+        page_bytes(kv.n_kv_heads * 2 * kTileBytes) {}
 
   __device__ void begin() {
     if (threadIdx.x % 32 == 0) {
@@ -78,12 +96,12 @@ struct BulkTiles : TileOrder<kHeadDim> {
     for (unsigned i = 0; i < kDepth - 1; ++i) ask(i);
   }
   __device__ void ask(unsigned i) {
-    if (threadIdx.x % 32 != 0 || this->n_valid(i) <= 0) return;
+    if (this->n_valid(i) <= 0 || !elected()) return;
     Barrier& arrived = this->ring.arrived[this->slot(i)];
-    arrived.arrive_and_expect(sizeof this->ring.tiles[0]);
-    copy_bulk(this->ring.tiles[this->slot(i)],
-              this->kv.template part<kHeadDim>(this->kv.page_ids[this->tile(i)], this->of_values(i)),
-              sizeof this->ring.tiles[0], arrived);
+    arrived.arrive_and_expect(kTileBytes);
+    const auto page = static_cast<unsigned>(this->page_ids[this->tile(i)]);
+    copy_bulk(this->ring.tiles[this->slot(i)], first_page + uint64_t{page} * page_bytes + (this->of_values(i) ? kTileBytes : 0),
+              kTileBytes, arrived);
   }
   // Tile i; those before it may then be overwritten. Keys beyond the sequence's end are anything, and values zeros.
   __device__ const __nv_bfloat16* take(unsigned i) {

@@ -44,6 +44,13 @@ __device__ inline void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row)
                  : "r"(shared_address(row)));
 }
 
+// True in one thread of the warp, all of which ask. sm_90 and later.
+__device__ inline bool elected() {
+  uint32_t y;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(y));
+  return y != 0;
+}
+
 // An 8 x 8 matrix of which lane l holds row l / 4, columns 2 (l % 4) and the next: its transpose, held likewise.
 __device__ inline uint32_t transposed(uint32_t pair) {
   uint32_t y;

@@ -263,6 +263,11 @@ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* row) {
   on_host::all_lanes(0);  // all have read before anyone goes on and writes
 }
 
+inline bool elected() {
+  on_host::all_lanes(0);
+  return threadIdx.x % 32 == 0;
+}
+
 inline uint32_t transposed(uint32_t pair) {
   const auto all = on_host::all_lanes(pair);
   const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
