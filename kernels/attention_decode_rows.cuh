@@ -1,8 +1,8 @@
-// What a warp of decode does with a chunk, for sixteen query rows or for eight: the same bits. Both have
-//   Rows(a, s, kv_head, memory, n_memory)   all rows of a sequence; `memory` as copy_rows left it, if kRowsOfMemory(most rows)
-//   is not 0 attend(chunk, tiles, scale)             the next chunk of `tiles` All::merge(chunk), All::write(...)      chunks
-//   one after the other, and their result chunk.visit(f)                          f(row, column, value) of this thread's sums
-//   of values; chunk.visit_rows(f): f(row, sum, max)
+// What a warp of decode does with a chunk, for up to sixteen query rows of a sequence or for up to eight: the same bits.
+//
+// Rows(a, s, kv_head, memory, n_memory) are those of a sequence; if rows_in_memory(n) is above 0, `memory` holds them as
+// copy_rows left it. rows.attend(chunk, tiles, scale) takes the next chunk of `tiles`; Rows::All merges chunks one after the
+// other and writes the result; chunk.visit and visit_rows show what a chunk gave to those who merge it otherwise.
 #pragma once
 
 #include "kernels/attention_kernels.cuh"
@@ -25,7 +25,7 @@ struct SixteenRows {
     Weights<1> weights;
 
     template <class F>
-    __device__ void visit(const F& f) const {  // of columns two at a time
+    __device__ void visit(const F& f) const {  // f(row, column, value) of what this thread holds
       const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; ++n)

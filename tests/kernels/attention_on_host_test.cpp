@@ -41,18 +41,26 @@ struct Case {
     std::iota(all.begin(), all.end(), 0);
     std::shuffle(all.begin(), all.end(), random);
     page_ids.assign(all.begin(), all.begin() + n_pages);
-    const float nan = std::nanf("");  // what nobody wrote must not be read
-    pages.assign(all.size() * static_cast<size_t>(s.n_kv_heads * 2 * kPagePositions * s.head_dim), __float2bfloat16_rn(nan));
+    pages.resize(all.size() * static_cast<size_t>(s.n_kv_heads * 2 * kPagePositions * s.head_dim));
+    std::fill(pages.begin(), pages.end(), __float2bfloat16_rn(std::nanf("")));  // what nobody wrote must not be read
     for (int p = 0; p < s.length; ++p)
-      for (int head = 0; head < s.n_kv_heads; ++head)
-        for (int part = 0; part < 2; ++part)
-          for (int i = 0; i < s.head_dim; ++i)
-            pages[(((static_cast<size_t>(page_ids[static_cast<size_t>(p / kPagePositions)]) * s.n_kv_heads + head) * 2 + part) *
-                       kPagePositions +
-                   p % kPagePositions) *
-                      s.head_dim +
-                  place_of_piece(s.head_dim, p % kPagePositions, i / 8) * 8 + i % 8] =
-                at_row(p)[(s.n_heads + part * s.n_kv_heads + head) * s.head_dim + i];
+      for (int i = 0; i < 2 * s.n_kv_heads * s.head_dim; ++i) in_page(p, i) = at_row(p)[s.n_heads * s.head_dim + i];
+  }
+  // Element i of a position's keys and values, as they follow each other in a row of qkv.
+  __nv_bfloat16& in_page(int p, int i) {
+    const int d = shape.head_dim, part = i / (shape.n_kv_heads * d), head = i / d % shape.n_kv_heads,
+              in_row = p % kPagePositions;
+    const auto page = static_cast<size_t>(page_ids[static_cast<size_t>(p / kPagePositions)]);
+    return pages[(((page * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(head)) * 2 + static_cast<size_t>(part)) *
+                      kPagePositions +
+                  static_cast<size_t>(in_row)) *
+                     static_cast<size_t>(d) +
+                 static_cast<size_t>(place_of_piece(d, in_row, i % d / 8) * 8 + i % 8)];
+  }
+  // As if positions from `end` on had never been.
+  void forget(int end) {
+    for (int p = end; p < shape.length; ++p)
+      for (int i = 0; i < 2 * shape.n_kv_heads * shape.head_dim; ++i) in_page(p, i) = __float2bfloat16_rn(std::nanf(""));
   }
   const __nv_bfloat16* at_row(int p) const { return &qkv[static_cast<size_t>(p) * static_cast<size_t>(row_width)]; }
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
@@ -207,16 +215,75 @@ TEST_P(OnHost, HoweverItIsCutTheBytesAreTheSame) {
   if (const int few = kFewRows / group; few > 1 && length > few) same(length - few, length, By::few, "a few at a time");
 }
 
+std::string name_of(const testing::TestParamInfo<Shape>& p) {
+  const Shape& s = p.param;
+  return "heads" + std::to_string(s.n_heads) + "_kv" + std::to_string(s.n_kv_heads) + "_dim" + std::to_string(s.head_dim) +
+         "_window" + std::to_string(s.window) + "_length" + std::to_string(s.length);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, OnHost,
                          testing::Values(Shape{4, 1, 128, 0, 150}, Shape{2, 2, 64, 0, 330}, Shape{8, 2, 16, 0, 70},
                                          Shape{3, 1, 32, 40, 200}, Shape{7, 1, 128, 65, 137}, Shape{1, 1, 64, 0, 1},
                                          Shape{16, 1, 16, 0, 129}),
-                         [](const auto& p) {
-                           const Shape& s = p.param;
-                           return "heads" + std::to_string(s.n_heads) + "_kv" + std::to_string(s.n_kv_heads) + "_dim" +
-                                  std::to_string(s.head_dim) + "_window" + std::to_string(s.window) + "_length" +
-                                  std::to_string(s.length);
-                         });
+                         name_of);
+
+// ---- decode ----
+
+class DecodeOnHost : public testing::TestWithParam<Shape> {};
+
+// Pages end anywhere, and behind a sequence's last position lies NaN: in its page, and in shared memory before the first tile.
+TEST_P(DecodeOnHost, WhatLiesBeyondTheEndDoesNotMatter) {
+  const Case whole(GetParam());
+  const int group = whole.shape.n_heads / whole.shape.n_kv_heads, width = whole.shape.n_heads * whole.shape.head_dim;
+  for (const int end : {1, 16, 50, 65, 79, whole.shape.length}) {
+    Case c = whole;
+    c.forget(end);
+    std::vector<double> expected = reference(whole, end - 1);
+    const auto prefill = attend(whole, end - 1, end, By::many);
+    for (const By by : {By::each, By::few, By::each_async, By::few_async}) {
+      const auto got = attend(c, end - 1, end, by);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double want = expected[i], have = static_cast<double>(got[i]);
+        ASSERT_NEAR(have, want, 0x1p-8 * (std::abs(want) + 1))
+            << "end " << end << ", way " << static_cast<int>(by) << ", column " << i;
+        ASSERT_EQ(got[i], prefill[i]) << "end " << end << ", way " << static_cast<int>(by) << ", column " << i;
+      }
+    }
+    for (const int n_rows : {8, 16}) {  // several new tokens
+      const int n_new = n_rows / group;
+      if (n_new < 2 || n_new > end) continue;
+      const auto by_many = attend(whole, end - n_new, end, By::many), by_few = attend(c, end - n_new, end, By::few);
+      ASSERT_EQ(by_many, by_few) << "end " << end << ", " << n_new << " new tokens of " << width << " columns";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, DecodeOnHost,
+                         testing::Values(Shape{1, 1, 64, 0, 131}, Shape{1, 1, 128, 40, 90}, Shape{4, 1, 64, 40, 90},
+                                         Shape{4, 1, 128, 0, 131}, Shape{8, 1, 64, 0, 90}, Shape{16, 2, 128, 40, 90},
+                                         Shape{16, 1, 64, 40, 131}, Shape{16, 1, 128, 0, 90}),
+                         name_of);
+
+// ---- pages ----
+
+// Shared memory has 8 banks of 16 bytes: eight rows of a column of pieces that lie in different ones are read at once.
+TEST(Pages, EightRowsOfAColumnLieInEightBanks) {
+  for (const int head_dim : {16, 32, 64, 128, 256}) {
+    const int n_pieces = head_dim / 8;
+    for (int row = 0; row < kPagePositions; ++row) {
+      std::vector<int> seen(static_cast<size_t>(n_pieces));
+      for (int piece = 0; piece < n_pieces; ++piece) ++seen[static_cast<size_t>(place_of_piece(head_dim, row, piece))];
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << "each piece has a place; head_dim " << head_dim << ", row " << row;
+    }
+    for (int piece = 0; piece < n_pieces; ++piece)
+      for (int begin = 0; begin < kPagePositions; begin += 8) {
+        std::vector<int> seen(8);
+        for (int row = begin; row < begin + 8; ++row)
+          ++seen[static_cast<size_t>((row * n_pieces + place_of_piece(head_dim, row, piece)) % 8)];
+        EXPECT_EQ(seen, std::vector<int>(8, 1)) << "head_dim " << head_dim << ", piece " << piece;
+      }
+  }
+}
 
 }  // namespace
 
