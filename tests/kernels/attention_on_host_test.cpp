@@ -98,36 +98,49 @@ void launch_on_host(const Attention& a, By by) {
   EXPECT_EQ(n_bulk_copies, 0) << "on the way when the block ended";
 }
 
+// One step: positions [begin, end) are new.
+struct Step {
+  std::vector<__nv_bfloat16> out;
+  int32_t q_offsets[2], kv_lengths[1], page_offsets[2], list[3] = {-1, 0, -1};
+  std::vector<QueryTile> tiles;
+  Attention a;
+
+  Step(const Case& c, int begin, int end)
+      : q_offsets{0, end - begin}, kv_lengths{end}, page_offsets{0, static_cast<int32_t>(c.page_ids.size())} {
+    const Shape& s = c.shape;
+    const int n = end - begin, group = s.n_heads / s.n_kv_heads, width = s.n_heads * s.head_dim;
+    out.assign(static_cast<size_t>(n * width), __float2bfloat16_rn(77));
+    for (int row = 0; row < n * group; row += kTileRows) tiles.push_back({0, row});
+    a = {.out = out.data(),
+         .out_stride = width,
+         .qkv = c.at_row(begin),
+         .qkv_stride = c.row_width,
+         .n_heads = s.n_heads,
+         .n_kv_heads = s.n_kv_heads,
+         .head_dim = s.head_dim,
+         .pages = c.pages.data(),
+         .scale = c.scale(),
+         .window = s.window,
+         .q_offsets = q_offsets,
+         .kv_lengths = kv_lengths,
+         .page_offsets = page_offsets,
+         .page_ids = c.page_ids.data(),
+         .each = list,
+         .n_each = 3,
+         .few = list,
+         .n_few = 3,
+         .few_rows = std::min(n * group, kFewRows),
+         .tiles = tiles.data(),
+         .n_tiles = static_cast<int>(tiles.size())};
+  }
+  Step(const Step&) = delete;  // `a` points into it
+};
+
 // out[positions begin .. end) as one step computes them.
 std::vector<float> attend(const Case& c, int begin, int end, By by) {
   const Shape& s = c.shape;
-  const int n = end - begin, group = s.n_heads / s.n_kv_heads, width = s.n_heads * s.head_dim;
-  std::vector<__nv_bfloat16> out(static_cast<size_t>(n * width), __float2bfloat16_rn(77));
-  const int32_t q_offsets[] = {0, n}, kv_lengths[] = {end}, page_offsets[] = {0, static_cast<int32_t>(c.page_ids.size())},
-                list[] = {-1, 0, -1};
-  std::vector<QueryTile> tiles;
-  for (int row = 0; row < n * group; row += kTileRows) tiles.push_back({0, row});
-  const Attention a{.out = out.data(),
-                    .out_stride = width,
-                    .qkv = c.at_row(begin),
-                    .qkv_stride = c.row_width,
-                    .n_heads = s.n_heads,
-                    .n_kv_heads = s.n_kv_heads,
-                    .head_dim = s.head_dim,
-                    .pages = c.pages.data(),
-                    .scale = c.scale(),
-                    .window = s.window,
-                    .q_offsets = q_offsets,
-                    .kv_lengths = kv_lengths,
-                    .page_offsets = page_offsets,
-                    .page_ids = c.page_ids.data(),
-                    .each = list,
-                    .n_each = 3,
-                    .few = list,
-                    .n_few = 3,
-                    .few_rows = std::min(n * group, kFewRows),
-                    .tiles = tiles.data(),
-                    .n_tiles = static_cast<int>(tiles.size())};
+  const Step step(c, begin, end);
+  const Attention& a = step.a;
   std::fill(std::begin(memory), std::end(memory), static_cast<char>(0xFF));  // NaN
   switch (s.head_dim) {
     case 16:
@@ -143,7 +156,7 @@ std::vector<float> attend(const Case& c, int begin, int end, By by) {
       launch_on_host<128>(a, by);
   }
   std::vector<float> values;
-  for (const __nv_bfloat16 x : out) values.push_back(__bfloat162float(x));
+  for (const __nv_bfloat16 x : step.out) values.push_back(__bfloat162float(x));
   return values;
 }
 
@@ -224,7 +237,7 @@ std::string name_of(const testing::TestParamInfo<Shape>& p) {
 INSTANTIATE_TEST_SUITE_P(Shapes, OnHost,
                          testing::Values(Shape{4, 1, 128, 0, 150}, Shape{2, 2, 64, 0, 330}, Shape{8, 2, 16, 0, 70},
                                          Shape{3, 1, 32, 40, 200}, Shape{7, 1, 128, 65, 137}, Shape{1, 1, 64, 0, 1},
-                                         Shape{16, 1, 16, 0, 129}),
+                                         Shape{16, 1, 16, 0, 129}, Shape{4, 1, 16, 0, 450}),
                          name_of);
 
 // ---- decode ----
@@ -263,6 +276,55 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecodeOnHost,
                                          Shape{4, 1, 128, 0, 131}, Shape{8, 1, 64, 0, 90}, Shape{16, 2, 128, 40, 90},
                                          Shape{16, 1, 64, 40, 131}, Shape{16, 1, 128, 0, 90}),
                          name_of);
+
+// What a chunk gives before anything is rounded to bf16: its sums of values, sum of weights and largest score of each row.
+template <int kHeadDim, class Rows>
+std::vector<float> chunk_of(const Case& c, int n_new, int end, int number) {
+  const Step step(c, end - n_new, end);
+  const int n_rows = n_new * c.shape.n_heads, n_values = kHeadDim + 2;
+  std::vector<float> found(static_cast<size_t>(n_rows * n_values), 77);
+  on_host::launch(dim3(1), 32, [&] {
+    auto& ring = *reinterpret_cast<Ring<kHeadDim>*>(memory);
+    auto* q = reinterpret_cast<__nv_bfloat16*>(&ring + 1);
+    const Sequence s(step.a, 0, 0);
+    copy_rows<kHeadDim>(q, kFewRows, step.a, s, 0, 0, static_cast<int>(threadIdx.x), 32);
+    const Rows rows(step.a, s, 0, q, kFewRows);
+    AsyncTiles<kHeadDim> tiles(ring, s.kv, number, 1);
+    tiles.begin();
+    typename Rows::Chunk chunk;
+    rows.attend(chunk, tiles, c.scale() * kLog2E);
+    tiles.end();
+    const auto put = [&](int row, int i, float x) {
+      if (row < n_rows) found[static_cast<size_t>(row * n_values + i)] = x;
+    };
+    chunk.visit([&](int row, int column, float x) { put(row, column, x); });
+    chunk.visit_rows([&](int row, float sum, float max) { put(row, kHeadDim, sum), put(row, kHeadDim + 1, max); });
+  });
+  return found;
+}
+
+TEST(DecodeRows, EightGiveTheBitsOfSixteen) {
+  const Case wide({4, 1, 128, 0, 150}), narrow({1, 1, 64, 70, 150});
+  for (const int chunk : {0, 1, 2}) {
+    for (const int n_new : {1, 2})
+      EXPECT_EQ((chunk_of<128, EightRows<128>>(wide, n_new, 150, chunk)),
+                (chunk_of<128, SixteenRows<128>>(wide, n_new, 150, chunk)))
+          << "chunk " << chunk << ", " << n_new << " new tokens";
+    EXPECT_EQ((chunk_of<64, EightRows<64>>(narrow, 7, 149, chunk)), (chunk_of<64, SixteenRows<64>>(narrow, 7, 149, chunk)))
+        << "chunk " << chunk << " with a window";
+  }
+}
+
+// One row's largest score is in the first chunk, the other's in the second, so that only one changes the scale of what it has.
+TEST(DecodeRows, EachHasItsOwnLargestScore) {
+  for (const int late : {0, 1}) {
+    Case c({2, 1, 16, 0, 128});
+    __nv_bfloat16* last = &c.qkv[127 * static_cast<size_t>(c.row_width)];
+    for (int i = 0; i < 32; ++i) last[i] = __float2bfloat16_rn(i == late || i == 16 + 1 - late ? 4.0f : 0.0f);
+    for (int i = 0; i < 2; ++i) c.in_page(i == 0 ? 100 : 5, i) = __float2bfloat16_rn(9);
+    EXPECT_EQ(attend(c, 127, 128, By::each), attend(c, 127, 128, By::many)) << "late row " << late;
+  }
+}
 
 // ---- pages ----
 
