@@ -86,7 +86,7 @@ class Ops {
 
   // ---- memory ----
   virtual Buffer allocate(size_t bytes) = 0;                  // 64-byte aligned at least; contents undefined
-  virtual Buffer allocate_host(size_t bytes) = 0;             // on the host, where `copy_pages` reaches it; contents undefined
+  virtual Buffer allocate_host(size_t bytes) = 0;             // on the host, where `copy_pages` reaches it; from any thread
   virtual void upload(TensorView to, const float* from) = 0;  // from [rows, cols] on the host, rounded to the view's dtype
   virtual void download(float* to, TensorView from) = 0;
   virtual LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) = 0;

@@ -30,7 +30,8 @@ std::string kernel_class_of(int device, const std::string& cublas) {
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) { return std::make_unique<CudaOps>(options); }
 
 CudaOps::CudaOps(const CudaOptions& options)
-    : stream_(options.device),
+    : device_(options.device),
+      stream_(options.device),
       side_{Stream(options.device, Stream::Kind::urgent), Stream(options.device, Stream::Kind::urgent)},
       gemm_(stream_),
       n_slots_(options.n_slots),

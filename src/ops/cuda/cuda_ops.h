@@ -121,6 +121,7 @@ class CudaOps final : public Ops {
   void fetch(Pending& pending, Part part, bool with_top);
   void check_bf16(const TensorView& view, const char* name) const;
 
+  int device_;
   Stream stream_, side_[2];  // the side ones: parts of one attention, between forked_ and joined_
   Event forked_, joined_[2];
   std::string kernel_class_;

@@ -1,12 +1,32 @@
 // KV pages to the host and back.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "kernels/pages.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace lockstep {
 
-Buffer CudaOps::allocate_host(size_t bytes) { return allocate_pinned(bytes); }
+// Touched before it is pinned, so that the driver finds its pages there: large ones where the system gives them.
+Buffer CudaOps::allocate_host(size_t bytes) {
+  constexpr size_t kLargePage = size_t{2} << 20, kPage = 4096;
+  check_cuda(cudaSetDevice(device_), "choosing the GPU");
+  const size_t rounded = (std::max<size_t>(bytes, 1) + kLargePage - 1) / kLargePage * kLargePage;
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kLargePage, rounded));
+  if (data == nullptr) fail(ExitCode::environment, "no ", rounded, " bytes of host memory are left");
+  ::madvise(data, rounded, MADV_HUGEPAGE);
+  for (size_t i = 0; i < rounded; i += kPage) data[i] = std::byte{};
+  if (const cudaError_t error = cudaHostRegister(data, rounded, cudaHostRegisterDefault); error != cudaSuccess) {
+    std::free(data);
+    check_cuda(error, concat("pinning ", rounded, " bytes of host memory"));
+  }
+  return {data, bytes, +[](void* p) {
+            cudaHostUnregister(p);
+            std::free(p);
+          }};
+}
 
 void CudaOps::copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) {
   check(pool.page_bytes % 16 == 0, "KV pages of ", pool.page_bytes, " bytes");
