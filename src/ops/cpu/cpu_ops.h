@@ -26,7 +26,7 @@ class CpuOps final : public Ops {
   std::string kernel_class() const override { return "cpu-f32-fma"; }
 
   Buffer allocate(size_t bytes) override;
-  Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
+  Buffer allocate_host(size_t bytes) override { return HostMemory().allocate(bytes); }  // its own: from any thread
   void upload(TensorView to, const float* from) override;
   void download(float* to, TensorView from) override;
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override;
