@@ -45,6 +45,8 @@ class Communicator {
   // Of the root of broadcasts: waits until all but its last `most_left` need nothing more of it. A rank that then waits for a
   // GPU, and so for its peers, without a call of this interface can't be what those wait for.
   virtual void flush(size_t most_left) = 0;
+  // Of a rank that waits for something else meanwhile, again and again: what is on its way goes on. Never waits.
+  virtual void progress() {}
 
   // A matrix between two ranks; the receiver knows its shape. `send` may return before the receiver has called `recv`, and the
   // matrix may be overwritten at once. Calls between a pair match in order.

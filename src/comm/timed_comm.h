@@ -30,6 +30,7 @@ class TimedComm : public Communicator {
   void flush(size_t most_left) override {
     timed([&] { inner_->flush(most_left); });
   }
+  void progress() override { inner_->progress(); }
   void send(TensorView m, int to, StreamRef s) override {
     timed([&] { inner_->send(m, to, s); });
   }

@@ -75,8 +75,7 @@ int64_t sequences_at_a_time(const RunOptions& given, const RunOptions& options, 
                             std::span<const InputLine> lines, std::span<const uint32_t> to_run) {
   constexpr int64_t kFewest = 256;  // rows from which on the time of a GPU's products grows with their number
   if (given.max_sequences != 0 || options.device != "cuda") return options.max_sequences;
-  const int64_t fewest = std::min(kFewest * turns_of(options, mesh), options.max_sequences);
-  return std::clamp(even_sequences(lines, to_run, mesh.dp), fewest, options.max_sequences);
+  return std::clamp(even_sequences(lines, to_run, mesh.dp), std::min(kFewest, options.max_sequences), options.max_sequences);
 }
 
 void check_device(const RunOptions& options, const Mesh& mesh) {

@@ -29,8 +29,8 @@ RunOptions with_device(RunOptions options);
 int64_t most_sequences(const RunOptions& given, const RunOptions& options, const Mesh& mesh);
 
 // How many sequences the scheduler of each replica shall hold at a time: --max-sequences where it was given. Else on a GPU so
-// many that those to run end about together (even_sequences), but not so few that a step costs about the same with more: 256
-// to 512 a part that takes turns. Buffers and slots are for options.max_sequences all the same.
+// many that those to run end about together (even_sequences), but not so few that a step costs about the same with more (256),
+// and 512 at most for each part that takes turns. Buffers and slots are for options.max_sequences all the same.
 int64_t sequences_at_a_time(const RunOptions& given, const RunOptions& options, const Mesh& mesh,
                             std::span<const InputLine> lines, std::span<const uint32_t> to_run);
 

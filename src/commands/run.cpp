@@ -151,7 +151,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
         ReplicaRootOptions{.input = options.input,
                            .model_name = model.name,
                            .require_model = options.require_model,
-                           .max_open = 2 * options.max_sequences,
+                           .max_open = (mesh.dp > 1 ? 1 : 2) * options.max_sequences,
                            .lag = lag_of(options, mesh),
                            .now_s = now_s,
                            .stop_asked = stop_requested,

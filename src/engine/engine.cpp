@@ -91,6 +91,11 @@ void Engine::report_timings() {
 void Engine::finish_step() {
   const StepBatch batch = std::move(launched_.front());
   launched_.pop_front();
+  // The events sent last may need this rank for their way, and the other stages need them before this step is over.
+  for (int attempt = 0; options_.last_stage && replica_.size() > 1 && !stage_.is_done(batch.step); ++attempt) {
+    replica_.progress();
+    relax(attempt);
+  }
   const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};
   device_s_.push_back(outcome.device_s);
   if (root_ != nullptr) publish(root_->events_of(batch, outcome));

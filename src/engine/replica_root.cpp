@@ -1,5 +1,7 @@
 #include "engine/replica_root.h"
 
+#include <algorithm>
+
 #include "journal/prompt_reader.h"
 
 namespace lockstep {
@@ -14,12 +16,12 @@ ReplicaRoot::ReplicaRoot(const Language& language, WorkClient work, JournalWrite
       waiting_(options_.lag) {}
 
 StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& outcome) {
+  const int64_t n_open = answers_.n_open();
   StepEvents events;
   events.step = batch.step;
   for (const CachedPrefix& cached : batch.cached) totals_.n_cached_tokens += answers_.begin_cached(cached);
   for (const auto* tokens : {&outcome.scored, &outcome.sampled})
     for (const SampledToken& token : *tokens) waiting_.has_outcome(token.request);
-  waiting_.end_step();
   for (const SampledToken& token : outcome.scored)
     if (answers_.open(token.request)) answers_.add_score(token, options_.now_s());
   for (const SampledToken& token : outcome.sampled) {
@@ -27,6 +29,7 @@ StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& out
     const bool finished = answers_.add(token, options_.now_s());
     events.sampled.push_back({token.request, token.token, finished});
   }
+  waiting_.end_step(static_cast<size_t>(n_open - answers_.n_open()));
   admit(events);
   write_finished();
   if (journal_.commit_due()) commit();
@@ -37,8 +40,12 @@ StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& out
 }
 
 void ReplicaRoot::admit(StepEvents& events) {
-  work_.poll(waiting_.room() + waiting_.most_begun());
-  while (answers_.n_open() < options_.max_open && waiting_.room() > 0) {
+  const auto n_free = [&] {  // slots too, lest a line waits here while another replica has one
+    const int64_t n = options_.max_open + static_cast<int64_t>(waiting_.finishing()) - answers_.n_open();
+    return std::min(waiting_.room(), static_cast<size_t>(std::max<int64_t>(n, 0)));
+  };
+  work_.poll(n_free());
+  while (n_free() > 0) {
     const auto line = work_.take();
     if (!line) break;
     begin_line(*line, events);

@@ -22,11 +22,11 @@ namespace lockstep {
 struct ReplicaRootOptions {
   std::string input;  // path, read line by line at the offsets that the work server names
   std::string model_name;
-  std::string require_model;                             // lines that name another model are faulty; empty: the name is free
-  int64_t max_open = 128;                                // sequences admitted and not finished
-  int lag = 0;                                           // of the scheduler
-  std::function<double()> now_s;                         // seconds since the run began
-  std::function<bool()> stop_asked;                      // a stop signal arrived
+  std::string require_model;         // lines that name another model are faulty; empty: the name is free
+  int64_t max_open = 128;            // sequences admitted and not finished, besides those that are about to finish
+  int lag = 0;                       // of the scheduler
+  std::function<double()> now_s;     // seconds since the run began
+  std::function<bool()> stop_asked;  // a stop signal arrived
   std::function<void(const FinishedLine&)> on_finished;  // for the timings
 };
 

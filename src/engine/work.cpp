@@ -12,8 +12,6 @@ namespace {
 
 enum class Kind : uint8_t { want, range, report, stop };
 
-constexpr size_t kMaxRange = 32;  // 2 KiB: sent at once, whether or not the other side still listens
-
 }  // namespace
 
 WorkTotals& WorkTotals::operator+=(const WorkTotals& o) {
@@ -47,12 +45,12 @@ void WorkServer::take_half_of_the_costliest(Stretch& empty) {
 }
 
 // Guided self-scheduling: a share of the stretch, so that the last ranges are single lines.
-std::vector<InputLine> WorkServer::next_range(int replica) {
+std::vector<InputLine> WorkServer::next_range(int replica, size_t most) {
   Stretch& mine = stretches_.at(static_cast<size_t>(replica));
   if (mine.begin == mine.end) take_half_of_the_costliest(mine);
   const size_t left = mine.end - mine.begin;
   std::vector<InputLine> range;
-  for (size_t n = std::min(std::clamp<size_t>(left / 4, 1, kMaxRange), left); n > 0; --n) {
+  for (size_t n = std::min({std::max<size_t>(left / 2, 1), std::clamp<size_t>(most, 1, kMostLines), left}); n > 0; --n) {
     range.push_back(lines_[order_[mine.begin++]]);
     mine.cost -= work_cost(range.back());
   }
@@ -70,7 +68,7 @@ void WorkServer::poll(Communicator& world) {
             " asks for work, and is no replica's root");
       ByteWriter answer;
       answer.put(Kind::range);
-      answer.put_vector(next_range(static_cast<int>(replica)));
+      answer.put_vector(next_range(static_cast<int>(replica), r.get<uint32_t>()));
       world.post(answer.bytes(), message->from);
     } else if (kind == Kind::report) {
       const auto replica = r.get<int32_t>();
@@ -105,22 +103,26 @@ WorkTotals WorkServer::totals() const {
 }
 
 void WorkClient::poll(size_t n_lines) {
-  constexpr size_t kMostAsked = 16;
   if (server_ != nullptr) {
-    while (!no_more_ && lines_.size() < n_lines) receive(server_->next_range(replica_));
+    while (!no_more_ && lines_.size() < n_lines) receive(server_->next_range(replica_, n_lines - lines_.size()));
     return;
   }
-  const size_t lines_a_range = last_range_ > 0 ? last_range_ : kMaxRange;
-  for (; !no_more_ && n_asked_ < kMostAsked && lines_.size() + n_asked_ * lines_a_range < n_lines; ++n_asked_) {
+  while (!no_more_ && lines_.size() + n_asked_ < n_lines) {
+    const size_t n = std::min(n_lines - lines_.size() - n_asked_, WorkServer::kMostLines);
     ByteWriter w;
     w.put(Kind::want);
+    w.put(static_cast<uint32_t>(n));
     world_.post(w.bytes(), 0);
+    asked_.push_back(n);
+    n_asked_ += n;
   }
   while (const auto message = world_.poll()) {
     ByteReader r(message->bytes);
     const auto kind = r.get<Kind>();
     if (kind == Kind::range) {
-      --n_asked_;
+      check(!asked_.empty(), "a range that nobody asked for");
+      n_asked_ -= asked_.front();
+      asked_.pop_front();
       receive(r.get_vector<InputLine>());
     } else if (kind == Kind::stop) {
       stop_ = true;
@@ -131,7 +133,6 @@ void WorkClient::poll(size_t n_lines) {
 }
 
 void WorkClient::receive(std::vector<InputLine> range) {
-  last_range_ = range.size();
   if (range.empty()) no_more_ = true;
   lines_.insert(lines_.end(), range.begin(), range.end());
 }

@@ -28,10 +28,11 @@ class WorkServer {
   // The roots of the replicas (world ranks) take those of `lines`, which outlive this, that `to_run` names.
   WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots);
 
-  std::vector<InputLine> next_range(int replica);                         // empty: no more
-  void poll(Communicator& world);                                         // answers what has arrived
-  void stop(Communicator& world);                                         // tells every root to stop
-  bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
+  static constexpr size_t kMostLines = 32;  // of a range: 2 KiB, sent at once whether or not the other side still listens
+  std::vector<InputLine> next_range(int replica, size_t most = kMostLines);  // empty: no more
+  void poll(Communicator& world);                                            // answers what has arrived
+  void stop(Communicator& world);                                            // tells every root to stop
+  bool finished() const { return n_told_ == roots_.size() || stopped_; }     // nobody will ask for work any more
   bool stopped() const { return stopped_; }
   WorkTotals totals() const;  // as last reported by the replicas
 
@@ -75,8 +76,8 @@ class WorkClient {
   WorkServer* server_;
   int replica_;
   std::deque<InputLine> lines_;
-  size_t last_range_ = 0;  // lines of the latest range
-  size_t n_asked_ = 0;     // ranges on their way
+  std::deque<size_t> asked_;  // lines of the ranges on their way, at most
+  size_t n_asked_ = 0;        // their sum
   bool no_more_ = false, stop_ = false;
 };
 

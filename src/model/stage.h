@@ -48,6 +48,7 @@ class Stage {
   // Runs one step. Collective over the replica's ranks in this sense: every stage is given the same batches in the same order.
   void forward(const StepBatch& batch);
   StepOutcome collect(int64_t step) { return ops_.collect(step); }
+  bool is_done(int64_t step) const { return ops_.is_done(step); }  // whether collect wouldn't wait
 
   const Shard& shard() const { return shard_; }
   size_t weight_bytes() const { return weights_.bytes; }

@@ -141,6 +141,7 @@ class Ops {
   virtual void score(TensorView logits, const DeviceBatch& batch, Range scores) = 0;
   // Outcomes of `step`, in order of its rows; waits for the device. Steps are collected once each, in order.
   virtual StepOutcome collect(int64_t step) = 0;
+  virtual bool is_done(int64_t) { return true; }  // whether collect of that step wouldn't wait
 };
 
 struct CpuOptions {

@@ -148,6 +148,23 @@ inline void broadcast_runs_ahead(Communicator& comm) {
   comm.barrier();
 }
 
+// A root that waits for something else meanwhile, with calls of progress alone.
+inline void broadcasts_arrive_while_the_root_makes_progress(Communicator& comm) {
+  const std::shared_ptr<std::byte> memory = make_node_memory(comm, 4096);
+  ASSERT_NE(memory, nullptr);
+  auto* n_have_it = reinterpret_cast<std::atomic<int>*>(memory.get());
+  const Bytes sent(3'000'000, std::byte{7});
+  Bytes bytes = comm.rank() == 0 ? sent : Bytes();
+  comm.broadcast(bytes, 0);
+  EXPECT_TRUE(bytes == sent);
+  ++*n_have_it;
+  if (comm.rank() == 0) {
+    for (int i = 0; i < 100'000 && *n_have_it < comm.size(); ++i) comm.progress(), relax(1000);
+    EXPECT_EQ(*n_have_it, comm.size());
+  }
+  comm.barrier();
+}
+
 // What was flushed needs no call of its root any more to arrive; what wasn't may stay on its way.
 inline void flushed_broadcasts_arrive_by_themselves(Communicator& comm) {
   const std::shared_ptr<std::byte> memory = make_node_memory(comm, 4096);
@@ -325,6 +342,7 @@ inline const std::vector<CommCase> kCommCases = {
     {"gather_large", gather_large},
     {"gather_many", gather_many},
     {"broadcast_runs_ahead", broadcast_runs_ahead},
+    {"broadcasts_arrive_while_the_root_makes_progress", broadcasts_arrive_while_the_root_makes_progress},
     {"flushed_broadcasts_arrive_by_themselves", flushed_broadcasts_arrive_by_themselves},
     {"broadcast_sizes_and_roots", broadcast_sizes_and_roots},
     {"send_and_recv", send_and_recv},

@@ -79,7 +79,7 @@ TEST(SequencesAtATime, OnAGpuByTheInput) {
   RunOptions stages = gpu;  // three parts take turns
   stages.max_sequences = most_sequences(given, gpu, {.pp = 2});
   EXPECT_EQ(stages.max_sequences, 1536);
-  EXPECT_EQ(n_for(given, stages, 788, {.pp = 2}), 768);
+  EXPECT_EQ(n_for(given, stages, 788, {.pp = 2}), 395);
   EXPECT_EQ(n_for(given, stages, 788 * 2 + 24, {.pp = 2}), 801);
   EXPECT_EQ(n_for(given, stages, 100'000, {.pp = 2}), 1536);
   EXPECT_EQ(most_sequences(given, cpu, {.pp = 2}), 64);

@@ -167,8 +167,8 @@ TEST(WorkServer, AnIdleReplicaTakesHalfOfWhatASlowOneHasLeft) {
   for (int i = 0; i < 64; ++i) lines.push_back(line({static_cast<char>(i), 'b', 'c', 'd'}, 9));
   WorkServer server(lines, all_of(lines), {0, 1});
   size_t n = server.next_range(1).size();
-  EXPECT_EQ(n, 8u) << "a quarter of its 32";
-  size_t first = 8;
+  EXPECT_EQ(n, 16u) << "half of its 32";
+  size_t first = 16;
   for (auto range = server.next_range(0); !range.empty(); range = server.next_range(0)) first += range.size();
   EXPECT_EQ(first, 64u) << "all that replica 1 didn't take, of its own stretch too";
   EXPECT_TRUE(server.next_range(1).empty());
@@ -179,30 +179,35 @@ TEST(Waiting, AsManyAsTheNextStepsWillBegin) {
   EXPECT_EQ(waiting.room(), 8u);
   for (RequestId id = 0; id < 8; ++id) waiting.add(id);
   EXPECT_EQ(waiting.room(), 0u);
-  waiting.end_step();
+  waiting.end_step(0);
   EXPECT_EQ(waiting.room(), 0u) << "nothing has begun";
   waiting.has_outcome(5);
-  waiting.end_step();
-  EXPECT_EQ(waiting.most_begun(), 6u);
+  waiting.end_step(0);
   EXPECT_EQ(waiting.room(), 28u) << "five times six, but for the two that wait";
   for (RequestId id = 8; id < 36; ++id) waiting.add(id);
   waiting.has_outcome(2);  // another token of one that has begun
-  waiting.end_step();
+  waiting.end_step(0);
   EXPECT_EQ(waiting.room(), 0u);
   waiting.has_outcome(35);
-  waiting.end_step();
+  waiting.end_step(0);
   EXPECT_EQ(waiting.room(), 150u) << "30 began at once";
-  for (int step = 0; step < 40; ++step) waiting.end_step();
+  for (int step = 0; step < 40; ++step) waiting.end_step(0);
   EXPECT_EQ(waiting.room(), 75u) << "long ago";
 }
 
-// Two replicas of one speed each, in lines begun a step; outcomes come two steps later. `n_steps`: of each until it has no
-// more.
+// Two replicas, each of one speed in lines begun a step; outcomes come two steps later, and a line lasts `life` steps in one of
+// `slots`.
 struct Race {
   int per_step[2];
   int first_step[2] = {0, 0};
+  size_t slots = 1 << 20;
+  int life = 2;
 };
-std::array<int, 2> n_steps_of(const Race& race, int n_lines) {
+struct Outcome {
+  int first, second;  // steps of each until it has begun its last line
+  RequestId n_first, n_second;
+};
+Outcome outcome_of(const Race& race, int n_lines) {
   const auto world = make_thread_comms(2);
   std::vector<InputLine> lines;
   for (int i = 0; i < n_lines; ++i) lines.push_back(line({static_cast<char>(i), static_cast<char>(i / 256), 'c', 'd'}, 9));
@@ -211,6 +216,7 @@ std::array<int, 2> n_steps_of(const Race& race, int n_lines) {
     WorkClient client;
     Waiting waiting{1};
     std::deque<RequestId> admitted, begun[2];  // begun: in the steps in flight
+    std::deque<int> ends;                      // of those that have begun
     RequestId next_id = 0;
     int end = -1;
   };
@@ -222,22 +228,29 @@ std::array<int, 2> n_steps_of(const Race& race, int n_lines) {
       Replica& x = replicas[static_cast<size_t>(r)];
       if (step < race.first_step[r] || x.end >= 0) continue;
       for (const RequestId id : x.begun[0]) x.waiting.has_outcome(id);
-      x.waiting.end_step();
+      size_t n_finished = 0;
+      for (; !x.ends.empty() && x.ends.front() <= step; ++n_finished) x.ends.pop_front();
+      x.waiting.end_step(n_finished);
       x.begun[0] = std::exchange(x.begun[1], {});
-      x.client.poll(x.waiting.room() + x.waiting.most_begun());
-      while (x.waiting.room() > 0 && x.client.take()) x.waiting.add(x.next_id), x.admitted.push_back(x.next_id++);
-      for (int n = 0; n < race.per_step[r] && !x.admitted.empty(); ++n, x.admitted.pop_front())
-        x.begun[1].push_back(x.admitted.front());
+      const auto n_free = [&] {
+        const size_t most = race.slots + x.waiting.finishing(), n_open = x.admitted.size() + x.ends.size();
+        return std::min(x.waiting.room(), most > n_open ? most - n_open : 0);
+      };
+      x.client.poll(n_free());
+      while (n_free() > 0 && x.client.take()) x.waiting.add(x.next_id), x.admitted.push_back(x.next_id++);
+      for (int n = 0; n < race.per_step[r] && !x.admitted.empty() && x.ends.size() < race.slots; ++n, x.admitted.pop_front())
+        x.begun[1].push_back(x.admitted.front()), x.ends.push_back(step + race.life);
       if (x.client.drained() && x.admitted.empty()) x.end = step;
     }
     server.poll(*world[0]);
   }
-  return {replicas[0].end, replicas[1].end};
+  return {replicas[0].end, replicas[1].end, replicas[0].next_id, replicas[1].next_id};
 }
 
 TEST(Waiting, ReplicasEndTogether) {
   const auto expect_together = [](const Race& race, int n_lines, int n_steps) {
-    const auto [first, second] = n_steps_of(race, n_lines);
+    const auto [first, second, n_first, n_second] = outcome_of(race, n_lines);
+    EXPECT_EQ(n_first + n_second, n_lines);
     EXPECT_NEAR(first, second, 3) << "rank 0's " << race.per_step[0] << " a step, the other's " << race.per_step[1];
     EXPECT_NEAR(std::max(first, second), n_steps, 8);
   };
@@ -246,6 +259,20 @@ TEST(Waiting, ReplicasEndTogether) {
   expect_together({{8, 4}}, 1024, 85);
   expect_together({{4, 8}}, 1024, 85);
   expect_together({{1, 1}}, 200, 100);
+}
+
+// Lines that outlive all others' beginnings: who comes late still finds as many as it has slots.
+TEST(Waiting, NobodyTakesWhatItHasNoSlotFor) {
+  const Outcome outcome = outcome_of({.per_step = {4, 4}, .first_step = {0, 20}, .slots = 64, .life = 500}, 128);
+  EXPECT_EQ(outcome.n_first, 64);
+  EXPECT_EQ(outcome.n_second, 64);
+}
+
+// Where lines come and go, those that are about to follow are here.
+TEST(Waiting, SlotsDoNotStayEmpty) {
+  const Outcome outcome = outcome_of({.per_step = {8, 8}, .slots = 60, .life = 20}, 1200);  // three a step
+  EXPECT_NEAR(outcome.first, outcome.second, 20) << "a line's life";
+  EXPECT_NEAR(std::max(outcome.first, outcome.second), 200, 20);
 }
 
 // Ranks 0 and 1 are roots, rank 2 is none. Whichever of them gets the signal, both roots stop.

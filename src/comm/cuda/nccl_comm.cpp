@@ -122,6 +122,7 @@ class NcclComm final : public Communicator {
 
   void broadcast(std::vector<std::byte>& bytes, int root) override { host_->broadcast(bytes, root); }
   void flush(size_t most_left) override { host_->flush(most_left); }
+  void progress() override { host_->progress(); }
   void post(std::span<const std::byte> bytes, int to) override { host_->post(bytes, to); }
   std::optional<Message> poll() override { return host_->poll(); }
   std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine) override { return host_->exchange(mine); }

@@ -31,6 +31,12 @@ class Event {
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
   void wait() { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+  bool is_over() const {
+    const cudaError_t error = cudaEventQuery(event_);
+    if (error != cudaErrorNotReady) return check_cuda(error, "asking the GPU"), true;
+    cudaGetLastError();  // it isn't one
+    return false;
+  }
   void hold(cudaStream_t stream) const { check_cuda(cudaStreamWaitEvent(stream, event_), "ordering two streams"); }
   double seconds_since(const Event& begin) const {  // both over, both for time
     float milliseconds = 0;

@@ -75,6 +75,9 @@ class CudaOps final : public Ops {
   void sample(TensorView logits, const DeviceBatch& batch) override;
   void score(TensorView logits, const DeviceBatch& batch, Range scores) override;
   StepOutcome collect(int64_t step) override;
+  bool is_done(int64_t step) override {
+    return pending_.empty() || pending_.front().step != step || pending_.front().done->is_over();
+  }
 
  private:
   struct AttentionWork {  // of the batch, for these heads
