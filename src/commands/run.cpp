@@ -179,6 +179,12 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
     progress.show(now_s(), totals.n_done, totals.n_prompt_tokens + totals.n_generated_tokens);
   };
   try {
+    constexpr double kFirstAsks_s = 0.2;  // this rank's first step keeps the others' first lines waiting, if they ask later
+    const double begin_s = phases.now_s();
+    for (int attempt = 0; is_rank_0 && !server->others_have_asked(0) && phases.now_s() < begin_s + kFirstAsks_s; ++attempt) {
+      serve();
+      relax(attempt);
+    }
     while (engine.step()) serve();
   } catch (const std::exception& e) {  // leaving would free the GPU's memory, which waits for kernels, which wait for ranks
     timings.flush();

@@ -24,7 +24,12 @@ WorkTotals& WorkTotals::operator+=(const WorkTotals& o) {
 }
 
 WorkServer::WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> to_run, std::vector<int> roots)
-    : reports(roots.size()), lines_(lines), order_(std::move(to_run)), roots_(std::move(roots)), told_(roots_.size()) {
+    : reports(roots.size()),
+      lines_(lines),
+      order_(std::move(to_run)),
+      roots_(std::move(roots)),
+      asked_(roots_.size()),
+      told_(roots_.size()) {
   order_for_prefixes(lines_, order_);
   Stretch rest{0, order_.size(), cost_of(lines_, order_)};
   for (size_t left = roots_.size(); left > 1; --left) {
@@ -58,6 +63,12 @@ std::vector<InputLine> WorkServer::next_range(int replica, size_t most) {
   return range;
 }
 
+bool WorkServer::others_have_asked(int rank) const {
+  for (size_t r = 0; r < roots_.size(); ++r)
+    if (roots_[r] != rank && !asked_[r]) return false;
+  return true;
+}
+
 void WorkServer::poll(Communicator& world) {
   while (const auto message = world.poll()) {
     ByteReader r(message->bytes);
@@ -66,6 +77,7 @@ void WorkServer::poll(Communicator& world) {
       const auto replica = std::find(roots_.begin(), roots_.end(), message->from) - roots_.begin();
       check(replica < static_cast<ptrdiff_t>(roots_.size()), "rank ", message->from,
             " asks for work, and is no replica's root");
+      asked_[static_cast<size_t>(replica)] = true;
       ByteWriter answer;
       answer.put(Kind::range);
       answer.put_vector(next_range(static_cast<int>(replica), r.get<uint32_t>()));

@@ -275,6 +275,22 @@ TEST(Waiting, SlotsDoNotStayEmpty) {
   EXPECT_NEAR(std::max(outcome.first, outcome.second), 200, 20);
 }
 
+TEST(WorkServer, KnowsWhetherTheOthersHaveAsked) {
+  const auto world = make_thread_comms(2);
+  const std::vector<InputLine> lines = {line("aaaa", 1), line("bbbb", 2), line("cccc", 3)};
+  WorkServer alone(lines, all_of(lines), {0}), server(lines, all_of(lines), {0, 1});
+  EXPECT_TRUE(alone.others_have_asked(0));
+  EXPECT_FALSE(server.others_have_asked(0));
+  WorkClient(*world[0], &server, 0).poll(1);
+  EXPECT_FALSE(server.others_have_asked(0)) << "it doesn't count for itself";
+  WorkClient other(*world[1], nullptr, 1);
+  other.poll(1);
+  server.poll(*world[0]);
+  EXPECT_TRUE(server.others_have_asked(0));
+  other.poll(1);
+  EXPECT_TRUE(other.take().has_value());
+}
+
 // Ranks 0 and 1 are roots, rank 2 is none. Whichever of them gets the signal, both roots stop.
 TEST(WorkStop, AnyRankStopsAll) {
   for (int told = 0; told < 3; ++told) {
