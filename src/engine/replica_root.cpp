@@ -41,8 +41,9 @@ StepEvents ReplicaRoot::events_of(const StepBatch& batch, const StepOutcome& out
 
 void ReplicaRoot::admit(StepEvents& events) {
   const auto n_free = [&] {  // slots too, lest a line waits here while another replica has one
-    const int64_t n = options_.max_open + static_cast<int64_t>(waiting_.finishing()) - answers_.n_open();
-    return std::min(waiting_.room(), static_cast<size_t>(std::max<int64_t>(n, 0)));
+    int64_t most = options_.max_open;
+    if (options_.n_slots > 0) most = std::min(most, options_.n_slots + static_cast<int64_t>(waiting_.finishing()));
+    return std::min(waiting_.room(), static_cast<size_t>(std::max<int64_t>(most - answers_.n_open(), 0)));
   };
   work_.poll(n_free());
   while (n_free() > 0) {

@@ -23,7 +23,8 @@ struct ReplicaRootOptions {
   std::string input;  // path, read line by line at the offsets that the work server names
   std::string model_name;
   std::string require_model;         // lines that name another model are faulty; empty: the name is free
-  int64_t max_open = 128;            // sequences admitted and not finished, besides those that are about to finish
+  int64_t max_open = 128;            // sequences admitted and not finished
+  int64_t n_slots = 0;               // of the scheduler, if others may have free ones: lines wait there until this one has
   int lag = 0;                       // of the scheduler
   std::function<double()> now_s;     // seconds since the run began
   std::function<bool()> stop_asked;  // a stop signal arrived
