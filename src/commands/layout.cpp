@@ -115,6 +115,11 @@ int lag_of(const RunOptions& options, const Mesh& mesh) {
 
 int turns_of(const RunOptions& options, const Mesh& mesh) { return mesh.pp == 1 ? 1 : lag_of(options, mesh) + 1; }
 
+int64_t sequences_of_step(const RunOptions& options, const Mesh& mesh) {
+  const int64_t n_turns = turns_of(options, mesh);
+  return (options.max_sequences + n_turns - 1) / n_turns;
+}
+
 int ahead_of(const RunOptions& options, const Mesh& mesh) {
   if (mesh.pp == 1) return lag_of(options, mesh);
   return options.device == "cuda" ? std::min(1, lag_of(options, mesh)) : 0;

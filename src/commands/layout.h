@@ -40,6 +40,8 @@ Mesh decide_layout(Communicator& world, const MpiSession& mpi, const RunOptions&
 int lag_of(const RunOptions& options, const Mesh& mesh);
 // Parts of a replica's sequences that take turns, a step each, since the first stage waits for what the last one draws.
 int turns_of(const RunOptions& options, const Mesh& mesh);
+// Of a step at most: those of one part.
+int64_t sequences_of_step(const RunOptions& options, const Mesh& mesh);
 // Steps launched before the oldest is collected: with stages only on GPUs, one.
 int ahead_of(const RunOptions& options, const Mesh& mesh);
 

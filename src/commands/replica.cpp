@@ -42,10 +42,11 @@ std::unique_ptr<Communicator> timed_group(const std::vector<int>& ranks, double*
 }
 
 // The largest matrix that tensor ranks gather.
-size_t most_gathered_bytes(const RunOptions& options, const ModelConfig& config, int tp) {
+size_t most_gathered_bytes(const RunOptions& options, const ModelConfig& config, const Mesh& mesh) {
   const int64_t widest = std::max({config.hidden, config.ffn, config.n_heads * config.head_dim});
-  const int64_t activations = options.max_batch_tokens * widest * 2, logits = options.max_sequences * config.vocab * 4;
-  return static_cast<size_t>(std::max(activations, logits)) + static_cast<size_t>(tp) * 256;
+  const int64_t activations = options.max_batch_tokens * widest * 2,
+                logits = sequences_of_step(options, mesh) * config.vocab * 4;
+  return static_cast<size_t>(std::max(activations, logits)) + static_cast<size_t>(mesh.tp) * 256;
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ std::unique_ptr<Groups> make_groups(const Mesh& mesh, const Place& place, const 
   groups->replica = timed_group(mesh.replica_ranks(place.dp), &groups->comm_s, concat("replica ", place.dp),
                                 mesh.pp > 1 ? ops.stream() : StreamRef{}, 0, names);
   groups->tp = timed_group(tp_ranks, &groups->comm_s, concat("tp of stage ", place.pp, " of replica ", place.dp), ops.stream(),
-                           most_gathered_bytes(options, config, mesh.tp), names);
+                           most_gathered_bytes(options, config, mesh), names);
   return groups;
 }
 

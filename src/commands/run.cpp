@@ -97,7 +97,6 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
   std::unique_ptr<NodeReader> reader;
   everyone([&] { reader = make_node_reader(mesh, mpi, model, *node); });
   const double load_begin_s = phases.now_s();
-  const int64_t n_turns = turns_of(options, mesh);
   MemoryLog memory(free_bytes_of(options));
   everyone([&] {
     stage = std::make_unique<Stage>(*model.checkpoint,
@@ -107,7 +106,7 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                                                  .vocab = vocab,
                                                  .max_model_len = model.max_model_len,
                                                  .max_batch_tokens = options.max_batch_tokens,
-                                                 .max_sequences = (options.max_sequences + n_turns - 1) / n_turns},
+                                                 .max_sequences = sequences_of_step(options, mesh)},
                                     *ops, *groups->tp, *groups->replica, *reader);
   });
   log_reading(*reader, *node, phases.now_s() - load_begin_s);

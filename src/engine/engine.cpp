@@ -92,7 +92,7 @@ void Engine::finish_step() {
   const StepBatch batch = std::move(launched_.front());
   launched_.pop_front();
   // The events sent last may need this rank for their way, and the other stages need them before this step is over.
-  for (int attempt = 0; options_.last_stage && replica_.size() > 1 && !stage_.is_done(batch.step); ++attempt) {
+  for (int attempt = 0; root_ != nullptr && replica_.size() > 1 && !stage_.is_done(batch.step); ++attempt) {
     replica_.progress();
     relax(attempt);
   }

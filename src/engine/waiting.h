@@ -13,7 +13,7 @@ namespace lockstep {
 
 class Waiting {
  public:
-  // lag: steps between the one that begins a sequence and the one that admits others for it, and one.
+  // lag: of the scheduler. Who follows on what a step begins comes lag + 2 steps later; two more for lines on their way here.
   explicit Waiting(int lag) : n_steps_(static_cast<size_t>(lag) + 4) {}
 
   void add(RequestId id) { ids_.push_back(id); }                   // admitted; in ascending order

@@ -59,9 +59,11 @@ std::vector<InputLine> WorkServer::next_range(int replica, size_t most) {
     range.push_back(lines_[order_[mine.begin++]]);
     mine.cost -= work_cost(range.back());
   }
-  if (range.empty() && !told_[static_cast<size_t>(replica)]) told_[static_cast<size_t>(replica)] = true, ++n_told_;
+  if (range.empty()) told_[static_cast<size_t>(replica)] = true;
   return range;
 }
+
+bool WorkServer::finished() const { return stopped_ || std::find(told_.begin(), told_.end(), false) == told_.end(); }
 
 bool WorkServer::others_have_asked(int rank) const {
   for (size_t r = 0; r < roots_.size(); ++r)

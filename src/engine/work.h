@@ -31,9 +31,9 @@ class WorkServer {
   static constexpr size_t kMostLines = 32;  // of a range: 2 KiB, sent at once whether or not the other side still listens
   std::vector<InputLine> next_range(int replica, size_t most = kMostLines);  // empty: no more
   void poll(Communicator& world);                                            // answers what has arrived
-  bool others_have_asked(int rank) const;                                 // for lines: all roots but this rank, at least once
-  void stop(Communicator& world);                                         // tells every root to stop
-  bool finished() const { return n_told_ == roots_.size() || stopped_; }  // nobody will ask for work any more
+  bool others_have_asked(int rank) const;  // for lines: all roots but this rank, at least once
+  void stop(Communicator& world);          // tells every root to stop
+  bool finished() const;                   // nobody needs an answer any more
   bool stopped() const { return stopped_; }
   WorkTotals totals() const;  // as last reported by the replicas
 
@@ -52,7 +52,6 @@ class WorkServer {
   std::vector<int> roots_;          // [n_replicas]
   std::vector<bool> asked_;         // [n_replicas]  for lines, by a message
   std::vector<bool> told_;          // [n_replicas]  that there is no more
-  size_t n_told_ = 0;
   bool stopped_ = false;
 };
 

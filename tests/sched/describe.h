@@ -72,4 +72,14 @@ inline StepEvents events(int64_t step, std::vector<Request> admitted, Sampled sa
 
 constexpr bool kFinished = true;
 
+// Steps 0 to 3: admits these, and requests 1 and 2 sample 11, 12, 13 and 21, 22, 23.
+inline void three_tokens_each(Scheduler& s, std::vector<Request> admitted) {
+  step(s);
+  s.commit(events(0, std::move(admitted)));
+  for (int k = 1; k < 4; ++k) {
+    step(s);
+    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
+  }
+}
+
 }  // namespace lockstep

@@ -100,12 +100,7 @@ TEST(Preemption, APreemptedSequenceKeepsItsKvOnTheHost) {
 
 TEST(Preemption, WithTooFewPagesOnTheHostItIsComputedAgain) {
   Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .n_host_pages = 2});
-  step(s);
-  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
-  for (int k = 1; k < 4; ++k) {
-    step(s);
-    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
-  }
+  three_tokens_each(s, {request(1, 14, 20), request(2, 31, 20)});
   EXPECT_EQ(step(s), "13 @16 [0 1] >s0#3");
   s.commit(events(4, {}, {{1, 14, kFinished}}));
   EXPECT_THAT(step(s), HasSubstr(" 230 21 22 23 @0 [0 1 2] >s0#3"));

@@ -160,14 +160,7 @@ TEST(Prefix, AScoredPromptIsComputedWhole) {
 TEST(Prefix, APreemptedSequenceFindsItsOwnPagesAgain) {
   // As in Preemption.APreemptedSequenceComesBack: request 2 is thrown out with 34 tokens, its last page is taken by request 1.
   Scheduler s({.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .prefix_cache = true});
-  step(s);
-  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
-  step(s);
-  s.commit(events(1, {}, {{1, 11}, {2, 21}}));
-  step(s);
-  s.commit(events(2, {}, {{1, 12}, {2, 22}}));
-  step(s);
-  s.commit(events(3, {}, {{1, 13}, {2, 23}}));
+  three_tokens_each(s, {request(1, 14, 20), request(2, 31, 20)});
   EXPECT_EQ(step(s), "13 @16 [0 3] >s0#3");
   EXPECT_EQ(s.n_preempted(), 1);
   s.commit(events(4, {}, {{1, 14, kFinished}}));
@@ -180,12 +173,7 @@ TEST(Prefix, OfWhatIsOnTheHostOnlyTheRestComesBack) {
   SchedulerOptions options{.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .prefix_cache = true};
   options.n_host_pages = 3;
   Scheduler s(options);
-  step(s);
-  s.commit(events(0, {request(1, 14, 20), request(2, 31, 20)}));
-  for (int k = 1; k < 4; ++k) {
-    step(s);
-    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
-  }
+  three_tokens_each(s, {request(1, 14, 20), request(2, 31, 20)});
   EXPECT_EQ(step(s), "save 1>0 2>1 3>2 | 13 @16 [0 3] >s0#3");
   s.commit(events(4, {}, {{1, 14, kFinished}}));
   EXPECT_EQ(step(s), "restore 3<2 | 23 @33 [1 2 3] >s0#3");
@@ -197,14 +185,9 @@ TEST(Prefix, APageThatComesBackIsFound) {
   SchedulerOptions options{.n_pages = 4, .max_batch_tokens = 64, .max_sequences = 2, .max_model_len = 64, .prefix_cache = true};
   options.n_host_pages = 3;
   Scheduler s(options);
-  step(s);
   Request alike = request(2, 31, 1);
   alike.id = 3;
-  s.commit(events(0, {request(1, 14, 50), request(2, 31, 18), alike}));
-  for (int k = 1; k < 4; ++k) {
-    step(s);
-    s.commit(events(k, {}, {{1, 10 + k}, {2, 20 + k}}));
-  }
+  three_tokens_each(s, {request(1, 14, 50), request(2, 31, 18), alike});
   for (int k = 4; k < 37; ++k) {
     step(s);
     s.commit(events(k, {}, {{1, 10 + k, k == 36}}));

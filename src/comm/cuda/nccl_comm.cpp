@@ -2,9 +2,7 @@
 
 #include <cuda_runtime.h>
 #include <nccl.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -39,10 +37,10 @@ class NcclComm final : public Communicator {
     roll.call(concat(name_, ": beginning"), limit_s);
     const bool gathers = most_bytes_ > 0;
     if (gathers && options.peers) {
-      const bool one_node = on_one_node();
-      peers_ = PeerGather::make(*host_, stream_);
+      const bool one_machine = on_one_machine(*host_);
+      if (one_machine) peers_ = PeerGather::make(*host_, stream_);
       if (peers_) return;
-      if (one_node && rank() == 0)
+      if (one_machine && rank() == 0)
         log_warning(name_, ": these GPUs of one node don't reach each other's memory, so gathers go by NCCL and take longer (",
                     list(), "); let each rank see all GPUs of its node");
     }
@@ -219,13 +217,6 @@ class NcclComm final : public Communicator {
     std::string all;
     for (const std::string& member : members_) all += (all.empty() ? "" : "; ") + member;
     return all;
-  }
-
-  bool on_one_node() {
-    char name[256] = "";
-    ::gethostname(name, sizeof name - 1);
-    const auto hosts = host_->exchange(std::as_bytes(std::span(name)));
-    return std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts[0]; });
   }
 
   std::unique_ptr<Communicator> host_;

@@ -58,12 +58,15 @@ std::string machine() {
 
 }  // namespace
 
-std::unique_ptr<PeerGather> PeerGather::make(Communicator& host, cudaStream_t stream) {
-  if (host.size() > kernels::kMostPeers + 1) return nullptr;
+bool on_one_machine(Communicator& host) {
   const std::string mine = machine();
   const auto machines = host.exchange(std::as_bytes(std::span(mine)));
-  if (mine.empty() || std::any_of(machines.begin(), machines.end(), [&](const auto& other) { return other != machines[0]; }))
-    return nullptr;
+  return !mine.empty() &&
+         std::all_of(machines.begin(), machines.end(), [&](const auto& other) { return other == machines[0]; });
+}
+
+std::unique_ptr<PeerGather> PeerGather::make(Communicator& host, cudaStream_t stream) {
+  if (host.size() > kernels::kMostPeers + 1) return nullptr;
   std::unique_ptr<PeerGather> peers(new PeerGather(host, stream));
   return peers->peers_words_.empty() ? nullptr : std::move(peers);
 }

@@ -18,9 +18,13 @@
 
 namespace lockstep {
 
+// Collective. Whether all ranks are on one machine, by what its kernel calls this boot.
+bool on_one_machine(Communicator& host);
+
 class PeerGather {
  public:
-  // Collective over `host`, which outlives it. Null on all ranks where one can't reach another's memory.
+  // Collective over `host`, which outlives it and whose ranks are on one machine. Null on all ranks where one can't reach
+  // another's memory.
   static std::unique_ptr<PeerGather> make(Communicator& host, cudaStream_t stream);
   ~PeerGather();
   PeerGather(const PeerGather&) = delete;
