@@ -1,8 +1,8 @@
 // libkernel_times.so: which kernels a run's GPU time goes to. The CUDA driver loads it into any program:
 //   CUDA_INJECTION64_PATH=$PWD/libkernel_times.so KERNEL_TIMES=times.txt lockstep run ...
 // At the program's end times.txt has a line for each class and kernel: seconds, share of the time from the first to the last
-// kernel, launches. A gap is time without any kernel; gaps of over 50 ms (loading, the end) are left out of the whole. Measured
-// by CUPTI's activity records.
+// kernel, launches. A gap is time without any kernel, and has lines by the kernels before and after it. Measured by CUPTI's
+// activity records.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -67,6 +67,17 @@ const char* class_of(const std::string& name) {
   return "small kernels";
 }
 
+// Products under one name, ours without namespaces and arguments.
+std::string short_name(const char* kernel) {
+  std::string name = readable(kernel);
+  if (class_of(name) == std::string("products")) return "product";
+  if (const size_t anonymous = name.find("(anonymous namespace)::"); anonymous != std::string::npos)
+    name.erase(0, anonymous + 23);
+  name.resize(std::min(name.find_first_of("<("), name.size()));
+  const size_t begin = name.rfind("::");
+  return begin == std::string::npos ? name : name.substr(begin + 2);
+}
+
 void report() {
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   const std::lock_guard lock(mutex);
@@ -81,13 +92,23 @@ void report() {
   all.erase(all.begin(), first);
   double busy = 0, gaps = 0;
   uint64_t until = all.empty() ? 0 : all.front().begin;
-  std::map<std::string, Sum> classes, kernels;
+  const char* last = nullptr;  // the kernel that ended at `until`
+  std::map<std::string, Sum> classes, kernels, between;
+  std::map<std::pair<const char*, const char*>, Sum> gaps_of;
+  const auto add = [](Sum& sum, uint64_t ns) { sum.seconds += static_cast<double>(ns) * 1e-9, ++sum.n; };
   for (const auto& [begin, end, kernel] : all) {
-    if (begin > until) gaps += static_cast<double>(begin - until) * 1e-9;
+    if (begin > until) {
+      gaps += static_cast<double>(begin - until) * 1e-9;
+      add(gaps_of[{last, kernel}], begin - until);
+    }
+    if (end > until) last = kernel;
     if (end > until) busy += static_cast<double>(end - std::max(begin, until)) * 1e-9;
     until = std::max(until, end);
-    for (Sum* sum : {&classes[class_of(kernel)], &kernels[kernel]})
-      sum->seconds += static_cast<double>(end - begin) * 1e-9, ++sum->n;
+    for (Sum* sum : {&classes[class_of(kernel)], &kernels[kernel]}) add(*sum, end - begin);
+  }
+  for (const auto& [kernel, sum] : gaps_of) {
+    Sum& all_of = between[short_name(kernel.first) + " .. " + short_name(kernel.second)];
+    all_of.seconds += sum.seconds, all_of.n += sum.n;
   }
   const double whole = busy + gaps;
   const auto line = [&](const std::string& name, const Sum& sum) {
@@ -96,10 +117,13 @@ void report() {
   };
   for (const auto& [name, sum] : classes) line(name, sum);
   line("gaps", {gaps, all.size()});
-  std::vector<std::pair<std::string, Sum>> sorted(kernels.begin(), kernels.end());
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  for (const auto& [name, sum] : sorted)
-    if (sum.seconds > 0.001 * whole) line(readable(name), sum);
+  for (const auto* sums : {&kernels, &between}) {
+    std::vector<std::pair<std::string, Sum>> sorted(sums->begin(), sums->end());
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    std::fprintf(out, "\n");
+    for (const auto& [name, sum] : sorted)
+      if (sum.seconds > 0.001 * whole) line(readable(name), sum);
+  }
   std::fprintf(out, "\nin the middle: begins at us, takes us\n");
   for (size_t i = all.size() / 2; i < std::min(all.size(), all.size() / 2 + 40); ++i)
     std::fprintf(out, "%9.1f %8.1f  %s\n", static_cast<double>(all[i].begin - all[all.size() / 2].begin) * 1e-3,

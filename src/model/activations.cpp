@@ -21,6 +21,7 @@ Activations::Activations(const ModelConfig& config, const Shard& shard, DType dt
   all_.last = take(dtype, max_samples, hidden);
   all_.last_delta = take(dtype, max_samples, hidden);
   all_.last_normed = take(dtype, max_samples, hidden);
+  all_.last_attn = take(dtype, max_samples, config.n_heads * config.head_dim);
   all_.logits = take(DType::f32, max_samples, shard.vocab);
 }
 
@@ -35,7 +36,16 @@ Activations::Step Activations::of(int64_t n_tokens, int64_t n_samples) const {
           .last = all_.last.top(n_samples),
           .last_delta = all_.last_delta.top(n_samples),
           .last_normed = all_.last_normed.top(n_samples),
+          .last_attn = all_.last_attn.top(n_samples),
           .logits = all_.logits.top(n_samples)};
+}
+
+Activations::Step Activations::of_last(int64_t n_samples) const {
+  Step step = of(n_samples, n_samples);
+  step.residual = step.last;
+  step.delta = step.last_delta;
+  step.attn = step.last_attn;
+  return step;
 }
 
 size_t Activations::bytes() const {

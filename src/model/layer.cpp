@@ -11,12 +11,25 @@ std::vector<Range> parts_of_step(int64_t n_rows, const Communicator& tp) {
   return {{0, half}, {half, n_rows}};
 }
 
-void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window,
-               bool first) {
+void attend(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window, bool first) {
   const Shard& s = c.shard;
   const float eps = c.config.rms_eps;
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.config.head_dim)));
-  const TensorView my_attn = a.attn.columns(s.mine(s.attn_cols));
+  for (const Range part : c.parts) {
+    const TensorView normed = a.normed.part(part), residual = a.residual.part(part);
+    if (!first && c.parts.size() > 1) c.tp.end_gather();
+    if (first)
+      c.ops.rms_norm(normed, residual, w.attn_norm.view, eps);
+    else
+      c.ops.add_rms_norm(normed, residual, a.delta.part(part), w.attn_norm.view, eps);
+    c.ops.linear(a.qkv.part(part), normed, w.qkv);
+  }
+  c.ops.rope_store_kv(a.qkv, w.q_norm.view, w.k_norm.view, eps, c.rope, s.heads, kv, c.batch);
+  c.ops.attention(a.attn.columns(s.mine(s.attn_cols)), a.qkv, s.heads, kv, scale, window, c.batch);
+}
+
+void feed_forward(const LayerContext& c, const LayerWeights& w, const Activations::Step& a) {
+  const Shard& s = c.shard;
   const TensorView my_delta = a.delta.columns(s.mine(s.hidden_cols));
   const TensorView my_act = a.act.columns(s.mine(s.ffn_cols));
   const bool several = c.parts.size() > 1;
@@ -28,17 +41,6 @@ void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::
   };
 
   // h += Wo Attention(norm(h))
-  for (const Range part : c.parts) {
-    const TensorView normed = a.normed.part(part), residual = a.residual.part(part);
-    if (!first) gathered();
-    if (first)
-      c.ops.rms_norm(normed, residual, w.attn_norm.view, eps);
-    else
-      c.ops.add_rms_norm(normed, residual, a.delta.part(part), w.attn_norm.view, eps);
-    c.ops.linear(a.qkv.part(part), normed, w.qkv);
-  }
-  c.ops.rope_store_kv(a.qkv, w.q_norm.view, w.k_norm.view, eps, c.rope, s.heads, kv, c.batch);
-  c.ops.attention(my_attn, a.qkv, s.heads, kv, scale, window, c.batch);
   for (const Range part : c.parts) gather(a.attn, part, s.attn_cols);
   for (const Range part : c.parts) {
     gathered();
@@ -50,7 +52,7 @@ void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::
   for (const Range part : c.parts) {
     const TensorView normed = a.normed.part(part), gate_up = a.gate_up.part(part);
     gathered();
-    c.ops.add_rms_norm(normed, a.residual.part(part), a.delta.part(part), w.ffn_norm.view, eps);
+    c.ops.add_rms_norm(normed, a.residual.part(part), a.delta.part(part), w.ffn_norm.view, c.config.rms_eps);
     c.ops.linear(gate_up, normed, w.gate_up);
     c.ops.silu_mul(my_act.part(part), gate_up);
     gather(a.act, part, s.ffn_cols);

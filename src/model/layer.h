@@ -25,10 +25,13 @@ struct LayerContext {
 // The rows in one part, or in two that take turns where a gather of one can go on beside the products of the other.
 std::vector<Range> parts_of_step(int64_t n_rows, const Communicator& tp);
 
-// In: the residual stream in a.residual, and in a.delta what the layer before adds to it (nothing if `first`).
-// Out: the same, of this layer; of several parts the gathers of a.delta are begun, and each wants end_gather. Collective over
-// tp.
-void run_layer(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window,
-               bool first);
+// A layer's first half: the tokens' keys and values into kv, this rank's columns of a.attn.
+// In: the residual stream in a.residual, and in a.delta what the layer before adds to it (nothing if `first`); of several parts
+// a.delta's gathers are begun.
+void attend(const LayerContext& c, const LayerWeights& w, const Activations::Step& a, KvPages kv, int32_t window, bool first);
+
+// A layer's second half, each row by itself. In: a.residual and this rank's columns of a.attn. Out: the residual stream in
+// a.residual and a.delta; of several parts the gathers of a.delta are begun, and each wants end_gather. Collective over tp.
+void feed_forward(const LayerContext& c, const LayerWeights& w, const Activations::Step& a);
 
 }  // namespace lockstep

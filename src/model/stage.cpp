@@ -71,12 +71,38 @@ void Stage::copy_pages(const StepBatch& step) {
   copy(PageWay::from_host, step.restored);
 }
 
+// Of the model's last layer nobody reads more than the tokens' keys and values, and the rows that get logits. A step in which
+// each sequence has one token gets them for nearly all of its rows, and its calls depend on their number alone (`replayable`).
+bool Stage::ends_with_samples(const StepBatch& step) const {
+  return shard_.last_stage && step.n_tokens() > step.n_seqs() && step.scores.empty();
+}
+
 void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
   const std::vector<Range> parts = parts_of_step(batch.n_rows, tp_);
-  const LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_, parts};
-  for (size_t i = 0; i < weights_.layers.size(); ++i)
-    run_layer(context, weights_.layers[i], a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
-  for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) tp_.end_gather();
+  LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_, parts};
+  const auto end_gathers = [&] {
+    for (size_t i = 0; context.parts.size() > 1 && i < context.parts.size(); ++i) tp_.end_gather();
+  };
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const LayerWeights& weights = weights_.layers[i];
+    attend(context, weights, a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
+    if (i + 1 < weights_.layers.size() || !ends_with_samples(*batch.host)) {
+      feed_forward(context, weights, a);
+      continue;
+    }
+    const auto n_samples = static_cast<int64_t>(batch.host->samples.size());
+    if (n_samples == 0) return;
+    const Range mine = shard_.mine(shard_.attn_cols);
+    const Activations::Step few = activations_.of_last(n_samples);
+    ops_.gather_rows(few.attn.columns(mine), a.attn.columns(mine), batch.sample_rows);
+    ops_.gather_rows(few.residual, a.residual, batch.sample_rows);
+    const std::vector<Range> few_parts = parts_of_step(n_samples, tp_);
+    context.parts = few_parts;
+    feed_forward(context, weights, few);
+    end_gathers();
+    return;
+  }
+  end_gathers();
 }
 
 // Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token
@@ -87,18 +113,24 @@ void Stage::sample(const Activations::Step& a, const DeviceBatch& batch) {
   for (int64_t begin = 0; begin < n_scores; begin += options_.max_sequences) {
     const Range part{begin, std::min(begin + options_.max_sequences, n_scores)};
     const Activations::Step rows = activations_.of(batch.n_rows, part.size());
-    logits_of(rows, batch.score_rows + part.begin);
+    take_rows(rows, batch.score_rows + part.begin);
+    logits_of(rows);
     ops_.score(rows.logits, batch, part);
   }
   if (n_samples == 0) return;
-  logits_of(a, batch.sample_rows);
+  if (!ends_with_samples(*batch.host)) take_rows(a, batch.sample_rows);
+  logits_of(a);
   ops_.sample(a.logits, batch);
 }
 
-// a.logits [n, vocab] of n rows of the last layer's output.
-void Stage::logits_of(const Activations::Step& a, const int32_t* rows) {
+// The rows of the last layer's output that get logits, into a.last and a.last_delta.
+void Stage::take_rows(const Activations::Step& a, const int32_t* rows) {
   ops_.gather_rows(a.last, a.residual, rows);
   ops_.gather_rows(a.last_delta, a.delta, rows);
+}
+
+// a.logits [n, vocab] of the rows in a.last and a.last_delta.
+void Stage::logits_of(const Activations::Step& a) {
   ops_.add_rms_norm(a.last_normed, a.last, a.last_delta, weights_.final_norm.view, config_.rms_eps);
   const Range mine = shard_.mine(shard_.vocab_cols);
   if (mine.size() > 0) ops_.linear(a.logits.columns(mine), a.last_normed, weights_.lm_head);

@@ -59,7 +59,9 @@ class Stage {
   void copy_pages(const StepBatch& step);
   void layers(const Activations::Step& a, const DeviceBatch& batch);
   void sample(const Activations::Step& a, const DeviceBatch& batch);
-  void logits_of(const Activations::Step& a, const int32_t* rows);
+  void take_rows(const Activations::Step& a, const int32_t* rows);
+  void logits_of(const Activations::Step& a);
+  bool ends_with_samples(const StepBatch& step) const;
   KvPages kv_of(size_t local_layer) const;
   int peer(int pp_index) const;  // of the same tensor index, as a rank of the replica
 
