@@ -123,8 +123,7 @@ __device__ void attend_item(WgmmaMemory<kHeadDim>& m, const Attention& a, int n,
       m.read[stage].arrive();
     }
   }
-  __syncwarp();
-  if (lane == 0) m.done[n % 2].arrive();
+  m.done[n % 2].arrive();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = item.first_row + warp * 16 + 8 * h + lane / 4;
@@ -140,7 +139,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_tile_rows(Attention a
   if (threadIdx.x < kWgmmaStages) {
     m.loaded[threadIdx.x].init(kGroupThreads);
     m.read[threadIdx.x].init(4 * kComputeGroups);
-    if (threadIdx.x < 2) m.done[threadIdx.x].init(4 * kComputeGroups);
+    if (threadIdx.x < 2) m.done[threadIdx.x].init(kComputeGroups * kGroupThreads);
   }
   __syncthreads();
   if (threadIdx.x < kGroupThreads) {
