@@ -1,10 +1,29 @@
 #include "model/stage.h"
 
 #include <algorithm>
+#include <span>
 
 #include "model/layer.h"
 
 namespace lockstep {
+
+namespace {
+
+// While the host reads, the device tries its algorithms for the products to come.
+Weights load_beside_trials(const Checkpoint& checkpoint, const Shard& shard, const StageOptions& o, Ops& ops,
+                           NodeReader& reader) {
+  ops.begin_loading(linear_shapes(checkpoint.config(), shard, o.dtype, o.max_batch_tokens, o.max_sequences));
+  Weights weights = load_weights(checkpoint, shard, o.dtype, o.max_model_len, ops, reader);
+  ops.end_loading();
+  return weights;
+}
+
+// Of the last matrix that a layer left on its way, part by part.
+void end_gathers(std::span<const Range> parts, Communicator& tp) {
+  for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) tp.end_gather();
+}
+
+}  // namespace
 
 Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops, Communicator& tp, Communicator& replica,
              NodeReader& reader)
@@ -14,7 +33,7 @@ Stage::Stage(const Checkpoint& checkpoint, const StageOptions& options, Ops& ops
       ops_(ops),
       tp_(tp),
       replica_(replica),
-      weights_(load_weights(checkpoint, shard_, options.dtype, options.max_model_len, ops, reader)),
+      weights_(load_beside_trials(checkpoint, shard_, options, ops, reader)),
       activations_(config_, shard_, options.dtype, options.max_batch_tokens, options.max_sequences, ops) {}
 
 size_t kv_page_bytes(const Shard& shard, DType dtype, const Ops& ops) {
@@ -79,30 +98,27 @@ bool Stage::ends_with_samples(const StepBatch& step) const {
 
 void Stage::layers(const Activations::Step& a, const DeviceBatch& batch) {
   const std::vector<Range> parts = parts_of_step(batch.n_rows, tp_);
-  LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_, parts};
-  const auto end_gathers = [&] {
-    for (size_t i = 0; context.parts.size() > 1 && i < context.parts.size(); ++i) tp_.end_gather();
-  };
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+  const LayerContext context{config_, shard_, batch, weights_.rope.view, ops_, tp_, parts};
+  const size_t n_layers = weights_.layers.size(), n_whole = n_layers - (ends_with_samples(*batch.host) ? 1 : 0);
+  for (size_t i = 0; i < n_layers; ++i) {
     const LayerWeights& weights = weights_.layers[i];
     attend(context, weights, a, kv_of(i), config_.windows[shard_.layers.begin + i], i == 0);
-    if (i + 1 < weights_.layers.size() || !ends_with_samples(*batch.host)) {
-      feed_forward(context, weights, a);
-      continue;
-    }
-    const auto n_samples = static_cast<int64_t>(batch.host->samples.size());
-    if (n_samples == 0) return;
-    const Range mine = shard_.mine(shard_.attn_cols);
-    const Activations::Step few = activations_.of_last(n_samples);
-    ops_.gather_rows(few.attn.columns(mine), a.attn.columns(mine), batch.sample_rows);
-    ops_.gather_rows(few.residual, a.residual, batch.sample_rows);
-    const std::vector<Range> few_parts = parts_of_step(n_samples, tp_);
-    context.parts = few_parts;
-    feed_forward(context, weights, few);
-    end_gathers();
-    return;
+    if (i < n_whole) feed_forward(context, weights, a);
   }
-  end_gathers();
+  n_whole < n_layers ? feed_samples(a, batch) : end_gathers(parts, tp_);
+}
+
+// The last layer behind its attention, of the rows that get logits.
+void Stage::feed_samples(const Activations::Step& a, const DeviceBatch& batch) {
+  const auto n_samples = static_cast<int64_t>(batch.host->samples.size());
+  if (n_samples == 0) return;
+  const Range mine = shard_.mine(shard_.attn_cols);
+  const Activations::Step few = activations_.of_last(n_samples);
+  ops_.gather_rows(few.attn.columns(mine), a.attn.columns(mine), batch.sample_rows);
+  ops_.gather_rows(few.residual, a.residual, batch.sample_rows);
+  const std::vector<Range> parts = parts_of_step(n_samples, tp_);
+  feed_forward({config_, shard_, batch, weights_.rope.view, ops_, tp_, parts}, weights_.layers.back(), few);
+  end_gathers(parts, tp_);
 }
 
 // Logits only for the rows that need them, and of many scored rows a part at a time. Every tensor rank samples the same token

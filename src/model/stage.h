@@ -58,6 +58,7 @@ class Stage {
  private:
   void copy_pages(const StepBatch& step);
   void layers(const Activations::Step& a, const DeviceBatch& batch);
+  void feed_samples(const Activations::Step& a, const DeviceBatch& batch);
   void sample(const Activations::Step& a, const DeviceBatch& batch);
   void take_rows(const Activations::Step& a, const int32_t* rows);
   void logits_of(const Activations::Step& a);

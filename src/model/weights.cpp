@@ -205,6 +205,19 @@ uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DT
          static_cast<uint64_t>(max_model_len * config.head_dim) * sizeof(float);
 }
 
+std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_tokens,
+                                       int64_t max_samples) {
+  const int64_t hidden_rows = shard.mine(shard.hidden_cols).size();
+  std::vector<LinearShape> shapes{
+      {shard.q_rows.size() + 2 * shard.kv_rows.size(), config.hidden, dtype, max_tokens},
+      {hidden_rows, config.n_heads * config.head_dim, dtype, max_tokens},
+      {2 * shard.mine(shard.ffn_cols).size(), config.hidden, dtype, max_tokens},
+      {hidden_rows, config.ffn, dtype, max_tokens},
+  };
+  if (shard.last_stage) shapes.push_back({shard.mine(shard.vocab_cols).size(), config.hidden, DType::f32, max_samples});
+  return shapes;
+}
+
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
                      NodeReader& reader) {
   try {

@@ -38,6 +38,10 @@ struct Weights {
 // About what load_weights will take of the device, without reading anything: all matrices; not norms and biases.
 uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len);
 
+// A rank's projections, for Ops::begin_loading. max_tokens, max_samples: the most rows of a step and of its logits.
+std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_tokens,
+                                       int64_t max_samples);
+
 // Collective over the ranks that `reader` reads with: a fault of one is an Error of all of them.
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,
                      NodeReader& reader);

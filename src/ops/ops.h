@@ -29,6 +29,13 @@ struct LinearWeight {
   Buffer bias;  // f32 [n_out], or empty
 };
 
+// A projection that a model will ask for.
+struct LinearShape {
+  int64_t n_out = 0, k = 0;
+  DType out = DType::f32;
+  int64_t most_rows = 0;
+};
+
 // Gives rows [begin, end) of a weight as f32 [rows.size(), k]; called in ascending order, each row once.
 using RowReader = std::function<void(Range rows, float* out)>;
 
@@ -89,6 +96,9 @@ class Ops {
   virtual Buffer allocate_host(size_t bytes) = 0;             // on the host, where `copy_pages` reaches it; from any thread
   virtual void upload(TensorView to, const float* from) = 0;  // from [rows, cols] on the host, rounded to the view's dtype
   virtual void download(float* to, TensorView from) = 0;
+  // Around the loading of a model's weights: between the two a device may try its algorithms for the products to come.
+  virtual void begin_loading(std::vector<LinearShape>) {}
+  virtual void end_loading() {}
   virtual LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) = 0;
   virtual size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const = 0;  // of one layer
 

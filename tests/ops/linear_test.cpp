@@ -1,4 +1,7 @@
 // Products with a weight, on each device.
+#include <chrono>
+#include <thread>
+
 #include "tests/ops/devices.h"
 
 namespace lockstep {
@@ -138,6 +141,30 @@ TEST_P(Linear, ARowDoesNotSeeTheOthers) {
       ops->linear(few.view, x.view.top(m), weight);
       ASSERT_TRUE(same_bytes(few.values(), {want.begin(), want.begin() + m * n_out}))
           << m << " rows of " << k << " -> " << n_out;
+    }
+  }
+}
+
+TEST_P(Linear, WhatIsTriedWhileLoadingChangesNoBit) {
+  const int64_t n_rows = 300, n_out = 960, k = 576;
+  const auto x = random_values(n_rows * k, 1, dtype), w = random_values(n_out * k, 2, dtype);
+  for (const DType type : {dtype, DType::f32}) {
+    const Matrix in = matrix(n_rows, k, x), expected(*ops, type, n_rows, n_out);
+    ops->linear(expected.view, in.view, load(*ops, dtype, n_out, k, w));
+    for (const int milliseconds : {0, 300}) {  // trials are cut off; or they have time
+      const auto other = make_ops(GetParam(), 1);
+      other->begin_loading({{0, k, dtype, n_rows}, {n_out, k, type, n_rows}, {n_out, k, DType::f32, 0}});
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      const LinearWeight weight = load(*other, dtype, n_out, k, w);
+      other->end_loading();
+      const Matrix other_in(*other, dtype, n_rows, k, x);
+      for (const int64_t m : {int64_t{1}, int64_t{17}, int64_t{130}, n_rows}) {
+        const Matrix out(*other, type, m, n_out);
+        other->linear(out.view, other_in.view.top(m), weight);
+        const auto want = expected.values();
+        EXPECT_TRUE(same_bytes(out.values(), {want.begin(), want.begin() + m * n_out}))
+            << m << " rows, " << milliseconds << " ms";
+      }
     }
   }
 }

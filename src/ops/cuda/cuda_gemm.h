@@ -1,62 +1,62 @@
 // Dense products by cuBLASLt whose rows don't see each other: only algorithms that don't split K, and of those only ones that
 // give the bytes of the shape's reference algorithm (M 256) on random rows, and exact sums of ones. Of the admitted the fastest
-// is taken, for each shape and some sizes of M (bucket_of): whichever that is, the bytes are the same. Found out when a shape
-// first comes, so that no verdict can be older than the library or driver that it is about.
-//   CudaGemm gemm(stream);  gemm.run(out, x, weight);      out [M, n_out] = x [M, k] W^T
+// is taken, for each shape and some sizes of M (bucket_of): whichever that is, the bytes are the same. Found out in every run,
+// so that no verdict can be older than the library or driver that it is about: by a thread of its own while weights load, and
+// for what it didn't reach, when a size first comes.
+//   CudaGemm gemm(device, stream);  gemm.run(out, x, weight);      out [M, n_out] = x [M, k] W^T
 #pragma once
 
-#include <cublasLt.h>
-
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <map>
+#include <thread>
 #include <tuple>
 #include <vector>
 
+#include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/cuda_stream.h"
 #include "ops/ops.h"
 
 namespace lockstep {
 
 class CudaGemm {
  public:
-  explicit CudaGemm(cudaStream_t stream);
+  CudaGemm(int device, cudaStream_t stream);  // products go to `stream`, trials to one of its own
   ~CudaGemm();
-  CudaGemm(const CudaGemm&) = delete;
-  CudaGemm& operator=(const CudaGemm&) = delete;
 
   // bf16 in, bf16 or f32 out; bias is not added. k and n_out multiples of 8.
   void run(TensorView out, TensorView x, const LinearWeight& weight);
 
-  std::string library_version() const;
+  // Trials of the shapes, of 1 to their most rows, until end_trials, or all are done. They take memory for the largest weight,
+  // and are left out where three times as much wouldn't remain.
+  void begin_trials(std::vector<LinearShape> shapes);
+  void end_trials();  // Error of the trials, if there was one
 
  private:
-  struct Product {  // out [m, n] = x [m, k] w [n, k]^T, in pointers and strides
-    void* out;
-    int64_t out_stride;
-    DType out_type;
-    const void* x;
-    int64_t x_stride;
-    const void* w;
-    int64_t m, n, k;
-  };
   using Shape = std::tuple<int64_t, int64_t, DType>;  // n_out, k, type of out
   using Size = std::tuple<int64_t, int64_t, DType, int64_t>;
 
-  std::vector<cublasLtMatmulAlgo_t> candidates(const Product& product, int most);
-  void multiply(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
+  void try_all(const std::vector<LinearShape>& shapes);
+  void multiply(const Product& product, const cublasLtMatmulAlgo_t& algorithm) { blas_.multiply(product, algorithm, trials_); }
   bool sums_ones(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
-  const cublasLtMatmulAlgo_t& algorithm_for(const Product& product);
   const cublasLtMatmulAlgo_t& reference_for(const Product& product);
   cublasLtMatmulAlgo_t choose(Product trial);
-  static int64_t bucket_of(int64_t m);
   double milliseconds(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
   bool flag_is_set();
 
+  int device_;
   cudaStream_t stream_;
-  cublasLtHandle_t handle_ = nullptr;
-  Buffer workspace_, scratch_, flag_;
+  Stream trials_;
+  CublasLt blas_;
+  Buffer scratch_, flag_;
+  Event begin_{Event::Use::time}, middle_{Event::Use::time}, end_{Event::Use::time};
   std::map<Shape, cublasLtMatmulAlgo_t> references_;
   std::map<Size, cublasLtMatmulAlgo_t> chosen_;
+  std::atomic<bool> enough_ = false;
+  std::exception_ptr fault_;
+  std::thread thread_;  // has all of the above to itself while it runs
 };
 
 }  // namespace lockstep

@@ -19,10 +19,10 @@ int count(int64_t n) { return static_cast<int>(n); }
 constexpr size_t kLoadBytes = size_t{32} << 20;
 constexpr int kKernelBits = 3;  // counts up when a change of kernels/ changes bits, so that no journal mixes the two
 
-std::string kernel_class_of(int device, const std::string& cublas) {
+std::string kernel_class_of(int device) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
-  return concat("cuda-bf16 ", properties.name, " cublasLt ", cublas, " kernels ", kKernelBits);
+  return concat("cuda-bf16 ", properties.name, " cublasLt ", CublasLt::version(), " kernels ", kKernelBits);
 }
 
 }  // namespace
@@ -33,13 +33,13 @@ CudaOps::CudaOps(const CudaOptions& options)
     : device_(options.device),
       stream_(options.device),
       side_{Stream(options.device, Stream::Kind::urgent), Stream(options.device, Stream::Kind::urgent)},
-      gemm_(stream_),
+      gemm_(options.device, stream_),
       n_slots_(options.n_slots),
       most_recorded_(options.graphs ? std::min<int64_t>(options.n_slots, options.max_tokens) : 0),
       staging_(stream_),
       work_staging_(stream_),
       sample_staging_(stream_) {
-  kernel_class_ = kernel_class_of(options.device, gemm_.library_version());
+  kernel_class_ = kernel_class_of(options.device);
   slots_ = allocate_on_gpu(static_cast<size_t>(n_slots_) * sizeof(int32_t));
   check_cuda(cudaMemsetAsync(slots_.data(), 0, slots_.bytes(), stream_), "clearing the sample buffer");
   wishes_.resize(static_cast<size_t>(n_slots_));

@@ -20,28 +20,10 @@
 #include "kernels/sample.h"
 #include "ops/cuda/cuda_gemm.h"
 #include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/cuda_stream.h"
 #include "ops/ops.h"
 
 namespace lockstep {
-
-class Stream {
- public:
-  enum class Kind { usual, urgent };  // urgent: its blocks start before those that wait in usual streams
-  explicit Stream(int device, Kind kind = Kind::usual) {
-    check_cuda(cudaSetDevice(device), "choosing the GPU");
-    int least = 0, greatest = 0;
-    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, kind == Kind::urgent ? greatest : least),
-               "creating a stream");
-  }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return stream_; }  // NOLINT: it is one
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 class CudaOps final : public Ops {
  public:
@@ -55,6 +37,8 @@ class CudaOps final : public Ops {
   Buffer allocate_host(size_t bytes) override;
   void upload(TensorView to, const float* from) override;
   void download(float* to, TensorView from) override;
+  void begin_loading(std::vector<LinearShape> shapes) override { gemm_.begin_trials(std::move(shapes)); }
+  void end_loading() override { gemm_.end_trials(); }
   LinearWeight load_linear(int64_t n_out, int64_t k, DType dtype, const RowReader& read_rows) override;
   size_t kv_page_bytes(DType dtype, int64_t n_kv_heads, int64_t head_dim) const override;
   void copy_pages(PageWay way, const KvPool& pool, std::span<const HostPage> pages) override;
