@@ -1,8 +1,9 @@
 // Dense products by cuBLASLt whose rows don't see each other: only algorithms that don't split K, and of those only ones that
 // give the bytes of the shape's reference algorithm (M 256) on random rows, and exact sums of ones. Of the admitted the fastest
-// is taken, for each shape and some sizes of M (bucket_of): whichever that is, the bytes are the same. Found out in every run,
-// so that no verdict can be older than the library or driver that it is about: by a thread of its own while weights load, and
-// for what it didn't reach, when a size first comes.
+// is taken, for each shape and some sizes of M (bucket_of), under the GPU's power limit where there is time to find out:
+// whichever that is, the bytes are the same. Admitted in every run, so that none is older than the library or driver that it is
+// about: by a thread of its own while weights load, and for what it didn't reach, when a size first comes. Which was the
+// fastest is kept between runs (gemm_verdicts.h).
 //   CudaGemm gemm(device, stream);  gemm.run(out, x, weight);      out [M, n_out] = x [M, k] W^T
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/cuda_stream.h"
+#include "ops/cuda/gemm_verdicts.h"
 #include "ops/ops.h"
 
 namespace lockstep {
@@ -36,14 +39,28 @@ class CudaGemm {
 
  private:
   using Shape = std::tuple<int64_t, int64_t, DType>;  // n_out, k, type of out
-  using Size = std::tuple<int64_t, int64_t, DType, int64_t>;
 
-  void try_all(const std::vector<LinearShape>& shapes);
+  struct Candidate {
+    double ms;
+    int number;  // among the library's guesses
+    cublasLtMatmulAlgo_t algorithm;
+  };
+  struct Trial {
+    Product product, few;  // few: the first rows, by the reference algorithm
+    size_t bytes;          // of few's result
+    cublasLtMatmulAlgo_t reference;
+  };
+
+  void try_all(std::vector<LinearShape> shapes);
   void multiply(const Product& product, const cublasLtMatmulAlgo_t& algorithm) { blas_.multiply(product, algorithm, trials_); }
   bool sums_ones(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
   const cublasLtMatmulAlgo_t& reference_for(const Product& product);
-  cublasLtMatmulAlgo_t choose(Product trial);
+  Trial prepare(Product product);
+  std::vector<Candidate> choose(const Product& wanted, size_t most);
+  bool choose_known(const Product& wanted, const ProductSize& size);
+  bool gives_the_bytes(const Trial& trial, const cublasLtMatmulAlgo_t& algorithm);
   double milliseconds(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
+  double lasting_milliseconds(const Product& product, const Candidate& candidate, int64_t n_weights);
   bool flag_is_set();
 
   int device_;
@@ -53,7 +70,10 @@ class CudaGemm {
   Buffer scratch_, flag_;
   Event begin_{Event::Use::time}, middle_{Event::Use::time}, end_{Event::Use::time};
   std::map<Shape, cublasLtMatmulAlgo_t> references_;
-  std::map<Size, cublasLtMatmulAlgo_t> chosen_;
+  std::map<ProductSize, cublasLtMatmulAlgo_t> chosen_;
+  std::string verdicts_path_;
+  Verdicts verdicts_;
+  bool has_new_verdicts_ = false;
   std::atomic<bool> enough_ = false;
   std::exception_ptr fault_;
   std::thread thread_;  // has all of the above to itself while it runs
