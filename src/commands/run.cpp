@@ -157,6 +157,9 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                            .stop_asked = stop_requested,
                            .on_finished = [&](const FinishedLine& line) { timings.add(timing_of(line, epoch, place.dp)); }});
   }
+  // A step of this rank's may take long, and the others' lines would wait for its end.
+  std::function<void()> serve_others;
+  if (is_rank_0 && mesh.dp > 1) serve_others = [&] { server->poll(*world); };
   Engine engine(*stage, scheduling_of(options, model, mesh, n_pages, n_host_pages), *groups->replica, root.get(),
                 {.lag = lag_of(options, mesh),
                  .ahead = ahead_of(options, mesh),
@@ -164,7 +167,8 @@ ExitCode run(MpiSession& mpi, const RunOptions& given) {
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = now_s,
                  .comm_s = [&] { return groups->comm_s; },
-                 .on_step = [&](const StepTiming& step) { timings.add(step); }});
+                 .on_step = [&](const StepTiming& step) { timings.add(step); },
+                 .meanwhile = serve_others});
   Progress progress(is_rank_0 && options.progress != "off", is_rank_0 ? static_cast<int64_t>(job.input->lines().size()) : 0,
                     job.plan.n_done + job.plan.n_failed);
   bool asked_rank_0 = false;  // to stop: on a rank that hands out no lines

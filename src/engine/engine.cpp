@@ -92,8 +92,10 @@ void Engine::finish_step() {
   const StepBatch batch = std::move(launched_.front());
   launched_.pop_front();
   // The events sent last may need this rank for their way, and the other stages need them before this step is over.
-  for (int attempt = 0; root_ != nullptr && replica_.size() > 1 && !stage_.is_done(batch.step); ++attempt) {
+  const bool is_needed = (root_ != nullptr && replica_.size() > 1) || options_.meanwhile;
+  for (int attempt = 0; is_needed && !stage_.is_done(batch.step); ++attempt) {
     replica_.progress();
+    if (options_.meanwhile) options_.meanwhile();
     relax(attempt);
   }
   const StepOutcome outcome = options_.last_stage ? stage_.collect(batch.step) : StepOutcome{};

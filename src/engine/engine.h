@@ -24,6 +24,7 @@ struct EngineOptions {
   std::function<double()> now_s;   // seconds since the run began
   std::function<double()> comm_s;  // seconds spent in communication so far
   std::function<void(const StepTiming&)> on_step;
+  std::function<void()> meanwhile;  // again and again while a device computes; may be empty
 };
 
 class Engine {

@@ -31,13 +31,11 @@ WorkServer::WorkServer(std::span<const InputLine> lines, std::vector<uint32_t> t
       asked_(roots_.size()),
       told_(roots_.size()) {
   order_for_prefixes(lines_, order_);
-  Stretch rest{0, order_.size(), cost_of(lines_, order_)};
-  for (size_t left = roots_.size(); left > 1; --left) {
-    const WorkCut cut = cut_work(lines_, order_, rest.begin, rest.end, rest.cost / left);
-    stretches_.push_back({rest.begin, cut.at, cut.cost});
-    rest = {cut.at, rest.end, rest.cost - cut.cost};
+  size_t begin = 0;
+  for (const size_t end : deal_work(lines_, order_, roots_.size())) {
+    stretches_.push_back({begin, end, cost_of(lines_, std::span(order_).subspan(begin, end - begin))});
+    begin = end;
   }
-  stretches_.push_back(rest);
 }
 
 void WorkServer::take_half_of_the_costliest(Stretch& empty) {

@@ -1,7 +1,9 @@
 #include "engine/work_order.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <queue>
 #include <tuple>
 
 #include "base/error.h"
@@ -17,6 +19,23 @@ size_t depth(const InputLine& a, const InputLine& b) {
   size_t k = 0;
   while (k < kLevels && a.beginnings[k] == b.beginnings[k]) ++k;
   return k;
+}
+
+// Borders of pieces of order[begin, end), whose lines share `level` beginnings.
+void cut_pieces(std::span<const InputLine> lines, std::span<const uint32_t> order, size_t begin, size_t end, size_t level,
+                uint64_t most, std::vector<size_t>& ends) {
+  if (end - begin == 1 || cost_of(lines, order.subspan(begin, end - begin)) <= most) return ends.push_back(end);
+  for (size_t next = begin; begin < end; begin = next) {
+    uint64_t cost = 0;
+    if (level < kLevels) {
+      while (next < end && depth(lines[order[begin]], lines[order[next]]) > level) ++next;
+      cut_pieces(lines, order, begin, next, level + 1, most, ends);
+    } else {
+      do cost += work_cost(lines[order[next++]]);
+      while (next < end && cost + work_cost(lines[order[next]]) <= most);
+      ends.push_back(next);
+    }
+  }
 }
 
 }  // namespace
@@ -52,6 +71,32 @@ void order_for_prefixes(std::span<const InputLine> lines, std::vector<uint32_t>&
     return x.cost != y.cost ? x.cost > y.cost : a.line < b.line;
   });
   for (size_t i = 0; i < order.size(); ++i) order[i] = entries[i].line;
+}
+
+std::vector<size_t> deal_work(std::span<const InputLine> lines, std::vector<uint32_t>& order, size_t n) {
+  check(n > 0, "no replicas");
+  std::vector<size_t> piece_ends;
+  if (!order.empty()) cut_pieces(lines, order, 0, order.size(), 0, cost_of(lines, order) / (4 * n), piece_ends);
+  std::vector<std::vector<uint32_t>> hands(n);
+  using Hand = std::pair<uint64_t, size_t>;  // cost so far, whose
+  std::priority_queue<Hand, std::vector<Hand>, std::greater<>> least;
+  for (size_t r = 0; r < n; ++r) least.emplace(0, r);
+  size_t begin = 0;
+  for (const size_t end : piece_ends) {
+    const auto [cost, r] = least.top();
+    least.pop();
+    const auto piece = std::span<const uint32_t>(order).subspan(begin, end - begin);
+    hands[r].insert(hands[r].end(), piece.begin(), piece.end());
+    least.emplace(cost + cost_of(lines, piece), r);
+    begin = end;
+  }
+  order.clear();
+  std::vector<size_t> ends;
+  for (const std::vector<uint32_t>& hand : hands) {
+    order.insert(order.end(), hand.begin(), hand.end());
+    ends.push_back(order.size());
+  }
+  return ends;
 }
 
 WorkCut cut_work(std::span<const InputLine> lines, std::span<const uint32_t> order, size_t begin, size_t end, uint64_t cost) {

@@ -19,6 +19,12 @@ uint64_t cost_of(std::span<const InputLine> lines, std::span<const uint32_t> ord
 // lines of a group follow each other by their costliest line. O(n log n).
 void order_for_prefixes(std::span<const InputLine> lines, std::vector<uint32_t>& order);
 
+// Deals `order` out to n replicas, so that each has about as much to do, long lines and short ones: in pieces that begin alike,
+// the costliest first, each to whoever has least so far. A piece is at most a quarter of a replica's share; what begins alike
+// and costs more is dealt by its longer beginnings, or by lines. Afterwards the lines of replica r stand together, in the order
+// that they had: [ends[r - 1], ends[r]) of `order`.
+std::vector<size_t> deal_work(std::span<const InputLine> lines, std::vector<uint32_t>& order, size_t n);
+
 // Where to cut [begin, end) of an order, so that about `cost` stands before the cut: within an eighth of the lines around that
 // place it cuts where beginnings agree least. At least one line stands after the cut if there is one.
 struct WorkCut {

@@ -113,6 +113,8 @@ TEST(SameBytes, DataParallel) {
   expect_equal({.mesh = {.dp = 2}});
   expect_equal({.mesh = {.dp = 3}});
 }
+// While rank 0's device computes, the other replicas get their lines.
+TEST(SameBytes, DataParallelBesideALongStep) { expect_equal({.mesh = {.dp = 2}, .lag = 1, .late_first_step = true}); }
 TEST(SameBytes, AllThree) {
   expect_equal({.mesh = {.dp = 1, .pp = 2, .tp = 2}});
   expect_equal({.mesh = {.dp = 2, .pp = 2, .tp = 2}, .max_batch_tokens = 40});

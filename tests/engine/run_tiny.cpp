@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "engine/held_comm.h"
 #include "engine/language.h"
 #include "engine/late_comm.h"
+#include "engine/late_ops.h"
 #include "engine/replica_root.h"
 #include "engine/work.h"
 #include "journal/epoch.h"
@@ -56,6 +58,7 @@ struct Job {
   std::string model_directory, input, out_dir;
   InputFile file;
   TinyRun run;
+  std::atomic<bool>* others_began;  // more lines than they ask for at first
 };
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -65,7 +68,13 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   const Mesh& mesh = run.mesh;
   const Place place = mesh.place(rank);
   const auto checkpoint = Checkpoint::open(job.model_directory);
-  const auto ops = make_cpu_ops({.n_threads = run.n_threads, .n_slots = static_cast<int>(run.max_sequences)});
+  auto ops = make_cpu_ops({.n_threads = run.n_threads, .n_slots = static_cast<int>(run.max_sequences)});
+  bool others_waited = false;
+  if (run.late_first_step && rank == 0)
+    ops = std::make_unique<LateOps>(std::move(ops), [&job, &others_waited, until_s = now_s() + 20] {
+      others_waited = others_waited || now_s() > until_s;
+      return others_waited || job.others_began->load();
+    });
   const Language language(*checkpoint, {.seed = run.seed}, run.max_model_len);
   NodeReader reader;
   Stage stage(*checkpoint,
@@ -99,6 +108,8 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                                                             .on_finished = [](const FinishedLine&) {}});
   }
   const int lag = run.lag >= 0 ? run.lag : mesh.pp - 1;
+  std::function<void()> serve_others;
+  if (server && mesh.dp > 1) serve_others = [&] { server->poll(*comms.world); };
   Engine engine(stage,
                 {.n_pages = run.n_pages,
                  .max_batch_tokens = run.max_batch_tokens,
@@ -118,10 +129,13 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
                  .last_stage = place.pp == mesh.pp - 1,
                  .now_s = now_s,
                  .comm_s = [] { return 0.0; },
-                 .on_step = [](const StepTiming& t) {  // a part is no longer than its whole, whatever the clocks say
-                   check(0 <= t.wait_s && t.wait_s <= t.comm_s && t.comm_s <= t.duration_s, "step ", t.step, ": waited ",
-                         t.wait_s, " s of ", t.comm_s, " s of communication of ", t.duration_s, " s");
-                 }});
+                 .on_step =
+                     [&](const StepTiming& t) {  // a part is no longer than its whole, whatever the clocks say
+                       check(0 <= t.wait_s && t.wait_s <= t.comm_s && t.comm_s <= t.duration_s, "step ", t.step, ": waited ",
+                             t.wait_s, " s of ", t.comm_s, " s of communication of ", t.duration_s, " s");
+                       if (place.dp > 0 && t.n_seqs > 8) *job.others_began = true;
+                     },
+                 .meanwhile = serve_others});
   while (engine.step())
     if (server) server->poll(*comms.world);
   if (root) root->commit();
@@ -131,6 +145,7 @@ void run_rank(const Job& job, int rank, RankComms& comms) {
   }
   check((stage.host_kv_bytes() > 0) == (run.n_host_pages > 0), "host pages: ", run.n_host_pages, ", of which ",
         stage.host_kv_bytes(), " bytes were used");
+  check(!others_waited, "the other replica waited for lines while rank 0's device computed");
   comms.world->barrier();
 }
 
@@ -146,7 +161,8 @@ Records run_tiny(const std::string& model_directory, const std::string& prompts,
   prepare_output(out_dir);
   begin_run(out_dir, {}, RunStart::fresh);
   open_epoch(out_dir, recover_journal(out_dir), "{}");
-  const Job job{model_directory, input, out_dir, InputFile::open(input, 0), run};
+  std::atomic<bool> others_began = false;
+  const Job job{model_directory, input, out_dir, InputFile::open(input, 0), run, &others_began};
 
   std::vector<RankComms> comms = make_comms(run.mesh);
   std::mutex mutex;

@@ -23,6 +23,7 @@ struct TinyRun {
   int64_t token_unit = 1;
   int ahead = -1;                // -1: as run.cpp has it on CPUs
   bool hold_broadcasts = false;  // until they are flushed
+  bool late_first_step = false;  // rank 0's ends when another replica has begun 9 lines or more, which is an error after 20 s
   bool late_gathers = false;     // beside other work, and there when they are ended
 };
 

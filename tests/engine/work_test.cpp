@@ -92,6 +92,65 @@ TEST(EvenSequences, HugeNumbers) {
   EXPECT_THROW(even_sequences(lines, all_of(lines), 0), Error);
 }
 
+// What each replica is dealt, as lines.
+std::vector<std::vector<uint32_t>> dealt(const std::vector<InputLine>& lines, size_t n) {
+  std::vector<uint32_t> order = ordered(lines);
+  std::vector<std::vector<uint32_t>> hands;
+  size_t begin = 0;
+  for (const size_t end : deal_work(lines, order, n)) {
+    hands.emplace_back(order.begin() + static_cast<ptrdiff_t>(begin), order.begin() + static_cast<ptrdiff_t>(end));
+    begin = end;
+  }
+  EXPECT_EQ(begin, lines.size());
+  return hands;
+}
+
+TEST(DealWork, LongAndShortToEach) {
+  std::vector<InputLine> lines;
+  for (const uint32_t cost : {1, 9, 8, 1, 1, 7, 6, 1})
+    lines.push_back(line({static_cast<char>(lines.size()), 'b', 'c', 'd'}, cost));
+  EXPECT_THAT(dealt(lines, 2), ElementsAre(ElementsAre(1, 6, 0, 4), ElementsAre(2, 5, 3, 7)));
+  EXPECT_THAT(dealt(lines, 1), ElementsAre(ElementsAre(1, 2, 5, 6, 0, 3, 4, 7)));
+  EXPECT_THAT(dealt({}, 2), ElementsAre(ElementsAre(), ElementsAre()));
+  EXPECT_THROW(dealt(lines, 0), Error);
+}
+
+TEST(DealWork, WhatBeginsAlikeStaysTogetherUnlessItIsMuch) {
+  std::vector<InputLine> lines;
+  for (int i = 0; i < 24; ++i) lines.push_back(line({static_cast<char>('a' + i % 12), 'x', 'x', static_cast<char>(i)}, 10));
+  for (const auto& hand : dealt(lines, 2)) {
+    ASSERT_EQ(hand.size(), 12u);
+    for (size_t i = 0; i < hand.size(); i += 2) EXPECT_EQ(hand[i] + 12, hand[i + 1]) << "both of a group";
+  }
+  // All begin alike, at first: by their longer beginnings, whole. Then all the way: by lines.
+  for (InputLine& l : lines) l.beginnings[1] = std::exchange(l.beginnings[0], 'a');
+  for (const auto& hand : dealt(lines, 2)) {
+    ASSERT_EQ(hand.size(), 12u);
+    for (size_t i = 0; i < hand.size(); i += 2) EXPECT_EQ(hand[i] + 12, hand[i + 1]);
+  }
+  for (InputLine& l : lines) l.beginnings = {1, 2, 3, 4};
+  for (const auto& hand : dealt(lines, 3)) EXPECT_EQ(hand.size(), 8u);
+}
+
+TEST(DealWork, SharesDifferByOnePieceAtMost) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<InputLine> lines;
+    const size_t n_replicas = 1 + random() % 6;
+    for (size_t i = 0, n = random() % 300; i < n; ++i) {
+      lines.push_back(line("aaaa", static_cast<uint32_t>(random() % 50)));
+      for (auto& b : lines.back().beginnings) b = static_cast<uint32_t>(random() % 3);
+    }
+    const uint64_t share = cost_of(lines, all_of(lines)) / n_replicas;
+    std::set<uint32_t> seen;
+    for (const auto& hand : dealt(lines, n_replicas)) {
+      seen.insert(hand.begin(), hand.end());
+      EXPECT_LE(cost_of(lines, hand), share + std::max<uint64_t>(share / 4, 50));
+    }
+    EXPECT_EQ(seen.size(), lines.size());
+  }
+}
+
 TEST(WorkOrder, ACutMovesToTheNearestBorderOfGroups) {
   std::vector<InputLine> lines;
   for (int i = 0; i < 16; ++i) lines.push_back(line(i < 9 ? "aaaa" : "bbbb", 9));
