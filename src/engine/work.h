@@ -1,7 +1,8 @@
 // Who works on which lines: rank 0 hands out ranges, replicas ask for more while they still have work. Each replica has its own
 // share of the lines (work_order.h), in which prompts that begin alike meet in one prefix cache, and takes half of the
 // costliest share when its own is done; ranges shrink towards the end, so that the replicas end together. No result depends on
-// any of it. Messages over the world communicator, polled once a step; nobody waits for an answer.
+// any of it. Messages over the world communicator, polled once a step and, by
+// rank 0, while its device computes; nobody waits for an answer.
 #pragma once
 
 #include <cstdint>

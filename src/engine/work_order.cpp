@@ -26,11 +26,11 @@ void cut_pieces(std::span<const InputLine> lines, std::span<const uint32_t> orde
                 uint64_t most, std::vector<size_t>& ends) {
   if (end - begin == 1 || cost_of(lines, order.subspan(begin, end - begin)) <= most) return ends.push_back(end);
   for (size_t next = begin; begin < end; begin = next) {
-    uint64_t cost = 0;
     if (level < kLevels) {
       while (next < end && depth(lines[order[begin]], lines[order[next]]) > level) ++next;
       cut_pieces(lines, order, begin, next, level + 1, most, ends);
     } else {
+      uint64_t cost = 0;
       do cost += work_cost(lines[order[next++]]);
       while (next < end && cost + work_cost(lines[order[next]]) <= most);
       ends.push_back(next);

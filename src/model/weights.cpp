@@ -194,17 +194,6 @@ Weights load(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int6
 
 }  // namespace
 
-uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len) {
-  const int64_t hidden_rows = shard.mine(shard.hidden_cols).size(), ffn_rows = shard.mine(shard.ffn_cols).size();
-  const int64_t layer = (shard.q_rows.size() + 2 * shard.kv_rows.size() + 2 * ffn_rows) * config.hidden +
-                        hidden_rows * (config.n_heads * config.head_dim + config.ffn);
-  const int64_t head = shard.last_stage ? shard.mine(shard.vocab_cols).size() * config.hidden : 0;
-  const bool has_table = shard.first_stage || (shard.last_stage && config.tied_embeddings);  // there while the head is made
-  const int64_t table = has_table ? shard.vocab * config.hidden : 0;
-  return static_cast<uint64_t>(shard.layers.size() * layer + head + table) * size_of(dtype) +
-         static_cast<uint64_t>(max_model_len * config.head_dim) * sizeof(float);
-}
-
 std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_tokens,
                                        int64_t max_samples) {
   const int64_t hidden_rows = shard.mine(shard.hidden_cols).size();
@@ -216,6 +205,17 @@ std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& s
   };
   if (shard.last_stage) shapes.push_back({shard.mine(shard.vocab_cols).size(), config.hidden, DType::f32, max_samples});
   return shapes;
+}
+
+uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len) {
+  const std::vector<LinearShape> shapes = linear_shapes(config, shard, dtype, 0, 0);
+  int64_t elements = 0;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    elements += shapes[i].n_out * shapes[i].k * (i < kLayerShapes ? shard.layers.size() : 1);
+  if (shard.first_stage || (shard.last_stage && config.tied_embeddings))  // the table is there while the head is made
+    elements += shard.vocab * config.hidden;
+  return static_cast<uint64_t>(elements) * size_of(dtype) +
+         static_cast<uint64_t>(max_model_len * config.head_dim) * sizeof(float);
 }
 
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,

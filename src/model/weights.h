@@ -35,12 +35,14 @@ struct Weights {
   size_t bytes = 0;                  // of all the above
 };
 
-// About what load_weights will take of the device, without reading anything: all matrices; not norms and biases.
-uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len);
-
-// A rank's projections, for Ops::begin_loading. max_tokens, max_samples: the most rows of a step and of its logits.
+// A rank's projections: the kLayerShapes of each of its layers, then the head's if it has one. max_tokens, max_samples: the
+// most rows of a step and of its logits.
+constexpr size_t kLayerShapes = 4;  // qkv, o, gate_up, down
 std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_tokens,
                                        int64_t max_samples);
+
+// About what load_weights will take of the device, without reading anything: all matrices; not norms and biases.
+uint64_t expected_weight_bytes(const ModelConfig& config, const Shard& shard, DType dtype, int64_t max_model_len);
 
 // Collective over the ranks that `reader` reads with: a fault of one is an Error of all of them.
 Weights load_weights(const Checkpoint& checkpoint, const Shard& shard, DType dtype, int64_t max_model_len, Ops& ops,

@@ -119,9 +119,20 @@ TEST(Layout, ExpectedBytesAreThoseOfLoading) {
          {Mesh{.dp = 1, .pp = 1, .tp = 1}, Mesh{.dp = 1, .pp = 1, .tp = 2}, Mesh{.dp = 1, .pp = 2, .tp = 1}}) {
       const Shard shard = make_shard(checkpoint->config(), mesh, {0, 0, 0}, 1024);
       NodeReader reader;
-      const auto loaded = static_cast<double>(load_weights(*checkpoint, shard, DType::bf16, 64, *ops, reader).bytes);
+      const Weights weights = load_weights(*checkpoint, shard, DType::bf16, 64, *ops, reader);
+      const auto loaded = static_cast<double>(weights.bytes);
       const auto expected = static_cast<double>(expected_weight_bytes(checkpoint->config(), shard, DType::bf16, 64));
       EXPECT_NEAR(expected / loaded, 1, 0.02) << mesh.tp << mesh.pp << tied;
+      const LayerWeights& layer = weights.layers.front();
+      std::vector<const LinearWeight*> matrices{&layer.qkv, &layer.o, &layer.gate_up, &layer.down};
+      if (shard.last_stage) matrices.push_back(&weights.lm_head);
+      const auto shapes = linear_shapes(checkpoint->config(), shard, DType::bf16, 100, 10);
+      ASSERT_EQ(shapes.size(), matrices.size());
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        EXPECT_EQ(std::pair(shapes[i].n_out, shapes[i].k), std::pair(matrices[i]->n_out, matrices[i]->k)) << i;
+        EXPECT_EQ(shapes[i].out, i < kLayerShapes ? DType::bf16 : DType::f32) << i;
+        EXPECT_EQ(shapes[i].most_rows, i < kLayerShapes ? 100 : 10) << i;
+      }
     }
   }
 }

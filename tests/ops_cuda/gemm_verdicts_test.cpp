@@ -83,6 +83,8 @@ TEST_F(GemmVerdicts, LieInTheHomeUnlessToldOtherwise) {
   const std::string before = xdg == nullptr ? "" : xdg;
   setenv("XDG_CACHE_HOME", "/somewhere", 1);
   EXPECT_EQ(verdicts_path("x"), "/somewhere/lockstep/products-x");
+  setenv("XDG_CACHE_HOME", "", 1);
+  EXPECT_FALSE(verdicts_path("x").starts_with("lockstep")) << "in the working directory";
   unsetenv("XDG_CACHE_HOME");
   EXPECT_TRUE(verdicts_path("x").ends_with("/.cache/lockstep/products-x") || std::getenv("HOME") == nullptr);
   if (!before.empty()) setenv("XDG_CACHE_HOME", before.c_str(), 1);

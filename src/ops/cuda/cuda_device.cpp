@@ -12,6 +12,12 @@ int n_gpus() {
   return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
 }
 
+std::string gpu_name(int gpu) {
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, gpu), "reading the GPU's properties");
+  return properties.name;
+}
+
 std::string gpu_bus_id(int gpu) {
   char text[32] = "";
   if (cudaDeviceGetPCIBusId(text, sizeof text, gpu) == cudaSuccess) return text;

@@ -238,11 +238,9 @@ void CudaGemm::try_all(std::vector<LinearShape> shapes) {
 void CudaGemm::begin_trials(std::vector<LinearShape> shapes) {
   std::erase_if(shapes, [](const LinearShape& s) { return s.n_out == 0 || s.most_rows == 0; });
   if (shapes.empty() || thread_.joinable()) return;
-  cudaDeviceProp properties;
   int driver = 0;
-  check_cuda(cudaGetDeviceProperties(&properties, device_), "reading the GPU's properties");
   check_cuda(cudaDriverGetVersion(&driver), "reading the driver's version");
-  verdicts_path_ = verdicts_path(concat(properties.name, "-cublasLt-", CublasLt::version(), "-driver-", driver));
+  verdicts_path_ = verdicts_path(concat(gpu_name(device_), "-cublasLt-", CublasLt::version(), "-driver-", driver));
   verdicts_ = read_verdicts(verdicts_path_);
   log_debug("products: ", verdicts_.size(), " verdicts in ", verdicts_path_);
   has_new_verdicts_ = false, enough_ = false;

@@ -6,6 +6,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope_kv.h"
 #include "kernels/rows.h"
+#include "ops/cuda/cuda_device.h"
 
 namespace lockstep {
 namespace {
@@ -20,9 +21,7 @@ constexpr size_t kLoadBytes = size_t{32} << 20;
 constexpr int kKernelBits = 3;  // counts up when a change of kernels/ changes bits, so that no journal mixes the two
 
 std::string kernel_class_of(int device) {
-  cudaDeviceProp properties;
-  check_cuda(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
-  return concat("cuda-bf16 ", properties.name, " cublasLt ", CublasLt::version(), " kernels ", kKernelBits);
+  return concat("cuda-bf16 ", gpu_name(device), " cublasLt ", CublasLt::version(), " kernels ", kKernelBits);
 }
 
 }  // namespace

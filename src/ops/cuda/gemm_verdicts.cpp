@@ -1,14 +1,11 @@
 #include "ops/cuda/gemm_verdicts.h"
 
-#include <unistd.h>
-
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
-#include <string_view>
 
 #include "base/durable_file.h"
 #include "base/log.h"
@@ -56,14 +53,17 @@ std::string text_of(const Verdicts& verdicts) {
 }
 
 std::string verdicts_path(const std::string& machine) {
-  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
-  std::filesystem::path folder;
-  if (set("LOCKSTEP_CACHE"))
-    folder = std::getenv("LOCKSTEP_CACHE");
-  else if (set("XDG_CACHE_HOME"))
-    folder = std::filesystem::path(std::getenv("XDG_CACHE_HOME")) / "lockstep";
-  else if (set("HOME"))
-    folder = std::filesystem::path(std::getenv("HOME")) / ".cache" / "lockstep";
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::filesystem::path(text == nullptr ? "" : text);
+  };
+  std::filesystem::path folder = value("LOCKSTEP_CACHE");
+  if (std::getenv("LOCKSTEP_CACHE") == nullptr) {
+    if (const auto cache = value("XDG_CACHE_HOME"); !cache.empty())
+      folder = cache / "lockstep";
+    else if (const auto home = value("HOME"); !home.empty())
+      folder = home / ".cache" / "lockstep";
+  }
   if (folder.empty()) return "";
   std::string name = "products-" + machine;
   for (char& c : name)
@@ -86,9 +86,7 @@ Verdicts read_verdicts(const std::string& path) {
 // Ranks and jobs may write at the same time: each whole, the last one stays.
 void write_verdicts(const std::string& path, const Verdicts& verdicts) {
   if (path.empty()) return;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const std::string mine = concat(path, ".", host, ".", getpid());
+  const std::string mine = concat(path, ".new-", random_token());
   try {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     atomic_write(mine, text_of(verdicts));
